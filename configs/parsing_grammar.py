@@ -1,6 +1,9 @@
 """Constituency parsing of the grammar's English sentences; needs no files.
 
     python run.py --config=configs/parsing_grammar.py
+    python run.py --config=parsing_grammar --config.data.dev='dev[:100]' --config.data.test='test[:100]'
+
+The second scores 200 trees, not 2,000; `--no-evaluation` scores none.
 
 Reached: 99.0 % of the 1,000 test trees exactly right, F1 99.5, in 63 s of training on two idle CPU cores
 (AMD EPYC); earlier 98.9 %, in 200 s on another machine.

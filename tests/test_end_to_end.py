@@ -112,7 +112,7 @@ def test_the_work_directory(through):
     result = json.loads((through / 'result.json').read_text())
     assert set(result) == {
         'params', 'params_sha256', 'steps', 'epochs', 'tokens', 'seconds', 'tokens_per_second', 'config',
-        'versions', 'hardware', 'scores',
+        'versions', 'hardware', 'evaluated', 'scores',
     }  # fmt: skip
     assert set(result['scores']) == {'dev', 'test', 'pronoun'}
     assert {'checkpoint', 'decode', 'loss', 'perplexity', 'bleu'} <= set(result['scores']['test'])

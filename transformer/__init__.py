@@ -32,7 +32,7 @@ def load(workdir, checkpoint: str = 'scored'):
     return load(workdir, checkpoint)
 
 
-def train(config, workdir, on_metrics=None, init_from=None) -> dict:
+def train(config, workdir, on_metrics=None, init_from=None, evaluate=True) -> dict:
     """Trains or resumes a model, and evaluates it: `transformer.train('configs/tiny.py', 'runs/tiny')`.
 
     Ctrl-C, SIGTERM and SIGHUP save and stop.
@@ -43,6 +43,7 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
         process that writes them, for example to feed another logger.
       init_from: another work directory, or `FOLDER:CHECKPOINT`, whose parameters and tokenizer the
         training starts from, or a list of several. `image=FOLDER` takes them for the model's part `image`.
+      evaluate: whether to score every split but train at the end.
 
     Returns:
       The contents of result.json.
@@ -54,4 +55,4 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
     from transformer.actions.train import train
 
     several = [init_from] if isinstance(init_from, str) else init_from or ()
-    return train(config, workdir, on_metrics, several)
+    return train(config, workdir, on_metrics, several, evaluate)

@@ -599,9 +599,12 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     # Of a training that was stopped before its end there are scores alone.
     result = json.loads((workdir / 'result.json').read_text())
     (workdir / 'result.json').write_text(json.dumps({'scores': {'test': result['scores']['test']}}))
-    assert 'no scores of it' in fails(capfd, *call[1:], '--split=dev')
     assert run.main(call) == 0
     assert capfd.readouterr().out == out
+    # Without scores of a split, the training itself is examined.
+    assert run.main([*call, '--split=dev']) == 0
+    dev = capfd.readouterr().out
+    assert 'warm-up of 1,000' in dev and 'target tokens per update' not in dev
     (workdir / 'translations' / 'test.latest.txt').unlink()
     assert 'test.latest.txt' in fails(capfd, *call[1:])
 

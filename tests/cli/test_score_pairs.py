@@ -90,8 +90,9 @@ def expected(trained: Trained, *sides: str) -> np.ndarray:
 
 def written(trained: Trained, lines: list[str], **options) -> tuple[list[str], score_pairs.Tally | None]:
     output = io.BytesIO()
+    verb = verb_of(trained.config, 'likelihoods')
     tally = score_pairs.write(
-        trained, [lines] if lines else [], output, streams.LineProgress(quiet=True), **options
+        verb, trained, [lines] if lines else [], output, streams.LineProgress(quiet=True), **options
     )
     return output.getvalue().decode().split('\n')[:-1], tally
 
@@ -215,9 +216,9 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
     ],
 )
 def test_lines_with_other_columns(first, lines, options, expected):
-    output = io.BytesIO()
+    output, verb = io.BytesIO(), verb_of(first.config, 'likelihoods')
     with pytest.raises(ConfigError) as raised:
-        score_pairs.write(first, [lines], output, streams.LineProgress(quiet=True), **options)
+        score_pairs.write(verb, first, [lines], output, streams.LineProgress(quiet=True), **options)
     assert all(part in str(raised.value) for part in (f'line {len(lines)}', *expected))
     # The lines before the wrong one are answered, and no other.
     assert output.getvalue().count(b'\n') == len(lines) - 1 - lines[0].startswith('kind')

@@ -32,6 +32,16 @@ COMMANDS = {
     'score-pairs': {'translation', 'transliteration', 'language'},
     'figure': {'translation', 'language'},
 }
+# The lines that a command reads, by task if they differ, and its other arguments.
+PAIR, TEXT = 'the old dog\tdog old the\n', 'the old dog\n'
+INPUTS = {
+    'fill': 'the [MASK] dog\n',
+    'answer': 'Who?\tthe old dog\n',
+    'score-pairs': {'language': TEXT, 'translation': PAIR, 'transliteration': PAIR},
+    'classify': {'classify': TEXT, 'images': ''},
+}
+SHORT = ['--method=greedy', '--extra_len=2']
+ARGUMENTS = {'figure': ['--sentence=the old dog'], 'translate': SHORT, 'parse': SHORT, 'generate': SHORT}
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
@@ -103,10 +113,15 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
     for task, of_data in DATA.items():
         train = of_data.get('data__train', 'train')
         options = {key: value for key, value in toys.OPTIONS.items() if task != 'images' or key not in PIECES}
-        # Bytes need no learning; trees have pieces of their own.
-        kinds = {'images': {}, 'parsing': {'data.pieces': 300}}
+        # Bytes need no learning; trees and hidden words have pieces of their own.
+        kinds = {'images': {}, 'parsing': {'data.pieces': 300}, 'masked': {'data.pieces': 300}}
         few = kinds.get(task, {'data.tokenizer': 'bytes', 'data.pieces': 259})
-        same = few | {'data.dev': train, 'data.test': train, 'data.dir': str(files), 'train.task': task}
+        same = few | {
+            'data.dev': f'{train}[:5]',
+            'data.test': train,
+            'data.dir': str(files),
+            'train.task': task,
+        }
         named = {key.replace('__', '.'): value for key, value in of_data.items()}
         config = configs.resolve(configs.config_dict(options | same | named))
         dataset = tasks.prepare(config, tmp_path_factory.mktemp('cache'))
@@ -154,6 +169,28 @@ def test_commands_that_a_model_does_not_have_are_refused(runs, task, capfd, tmp_
         if task not in own:
             refused(['export', workdir_flag, f'--format={name}', f'--output={tmp_path / name}'], capfd)
             assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_commands_that_a_model_has_work(runs, task, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr('transformer.tasks.language.task.SHOWN', 2)
+    workdir_flag, lines = f'--workdir={runs[task]}', tmp_path / 'lines'
+    for command in (name for name, own in COMMANDS.items() if task in own):
+        text = INPUTS.get(command, TEXT)
+        lines.write_text(text if isinstance(text, str) else text[task])
+        read = [] if command == 'figure' else [f'--input={lines}']
+        if task == 'images':
+            PIL.Image.new('L', (4, 4), 99).save(tmp_path / 'x.png')
+            read = [str(tmp_path / 'x.png')]
+        capfd.readouterr()
+        assert run.main(['run.py', command, workdir_flag, *ARGUMENTS.get(command, []), *read]) == 0, command
+        assert capfd.readouterr().out.count('\n') >= 1
+    short = SHORT if has(workdir.Run.open(runs[task]).config, 'writes') else []
+    for call in (['evaluate', *short], ['diagnose']):
+        assert run.main(['run.py', *call, workdir_flag, '--split=dev']) == 0
+    # Nobody trained it, and five examples are few.
+    out = capfd.readouterr().out
+    assert '0 updates with a warm-up of' in out and 'examples in dev' in out
 
 
 def test_two_tasks_cannot_declare_a_command_with_different_flags(monkeypatch):

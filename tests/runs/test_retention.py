@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer.runs import checkpoint
+from transformer.runs import retention
 
 NOTHING = (0, 1)
 
@@ -42,7 +42,7 @@ NOTHING = (0, 1)
     ],
 )
 def test_kept(steps, losses, keep, average, kept):
-    assert checkpoint.retained_steps(steps, losses, keep, average) == kept
+    assert retention.retained_steps(steps, losses, keep, average) == kept
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_kept(steps, losses, keep, average, kept):
     ],
 )
 def test_the_last_checkpoint_is_averaged_and_the_others_are_kept(newest, last, every, averaged):
-    assert checkpoint.averaged_steps(newest, last, every) == averaged
+    assert retention.averaged_steps(newest, last, every) == averaged
     remaining: set[int] = set()
     for step in [*range(every, newest, every), newest]:
-        remaining = checkpoint.retained_steps(remaining | {step}, {}, 1, (last, every))
+        remaining = retention.retained_steps(remaining | {step}, {}, 1, (last, every))
     assert set(averaged) <= remaining
 
 
@@ -76,4 +76,4 @@ def test_the_last_checkpoint_is_averaged_and_the_others_are_kept(newest, last, e
     ],
 )
 def test_best(losses, best):
-    assert checkpoint.best_step(losses) == best
+    assert retention.best_step(losses) == best

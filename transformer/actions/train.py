@@ -23,9 +23,10 @@ from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
-from transformer.runs.checkpoint import Checkpoints, averaged_steps
+from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.restore import Origin, Trained
+from transformer.runs.retention import averaged_steps
 from transformer.runs.workdir import Result, Run
 from transformer.tasks import sums_of, task_of
 from transformer.training import loop, optim, split_sums
@@ -45,6 +46,7 @@ def train(
     folder: epath.PathLike,
     on_metrics: metrics.OnMetrics | None = None,
     init_from: Sequence[str] = (),
+    evaluate: bool = True,
 ) -> Result:
     """Implements `transformer.train`, which explains the arguments."""
     lock_file = ''
@@ -54,7 +56,7 @@ def train(
     resolved = config if isinstance(config, Config) else configs.resolve(config)
     process.keep_programs()
     resolved = run_data.with_absolute_folder(resolved)
-    return run_training(resolved, epath.Path(folder), lock_file, on_metrics, init_from).result
+    return run_training(resolved, epath.Path(folder), lock_file, on_metrics, init_from, evaluate).result
 
 
 def run_training(
@@ -63,12 +65,13 @@ def run_training(
     lock_file: str,
     on_metrics: metrics.OnMetrics | None = None,
     init_from: Sequence[str] = (),
+    evaluate: bool = True,
 ) -> Finished:
     """Trains or resumes a model, and evaluates it.
 
     Args:
       lock_file: the data's expected manifest, if the file exists; differences are warnings.
-      on_metrics, init_from: as for `transformer.train`.
+      on_metrics, init_from, evaluate: as for `transformer.train`.
 
     Raises:
       ConfigError: a mistake of the user's. Nothing was changed.
@@ -104,7 +107,7 @@ def run_training(
         restore.check_resume(folder)
         check_average(config, folder)
     with owner.hold(folder):
-        return _train(config, folder, dataset, batches, on_metrics, start)
+        return _train(config, folder, dataset, batches, on_metrics, start, evaluate)
 
 
 def warn_of_large_batches(config: Config, dataset: Dataset, batches: Batches) -> None:
@@ -167,6 +170,7 @@ def _train(
     batches: Mapping[str, Batches],
     on_metrics: metrics.OnMetrics | None,
     start: warm_start.Start | None,
+    evaluate: bool,
 ) -> Finished:
     """Trains and evaluates in a work directory that this process owns."""
     record = start.record if start else None
@@ -203,6 +207,8 @@ def _train(
     trained, origin = restore.load(run)
     if parallel.is_primary() and done.step != config.train.steps:
         logging.warning('%s: %s', folder, _why_it_ended(config, done, origin))
+    if not evaluate:
+        return Finished(run.result(), trained, dataset)
     return Finished(_score_training(run, trained, origin, dataset), trained, dataset)
 
 
@@ -260,7 +266,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         # Earlier scores of the same parameters stay until new scores replace them.
         scores = old.get('scores', {}) if old.get('params_sha256') == digest else {}
         later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
-        return new | {'scores': scores} | later
+        return new | {'evaluated': bool(scores), 'scores': scores} | later
 
     workdir.update_result(run.folder, replace)
 
@@ -299,4 +305,4 @@ def _with_scores(split: str, scores: dict[str, object], result: Result) -> Resul
     name = f'{split}.{scores["checkpoint"]}'
     others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
     later = {'evaluations': others} if 'evaluations' in result else {}
-    return result | {'scores': {**result.get('scores', {}), split: scores}} | later
+    return result | {'evaluated': True, 'scores': {**result.get('scores', {}), split: scores}} | later

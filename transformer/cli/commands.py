@@ -1,5 +1,6 @@
 """Declares the commands of run.py, the flags and options that each takes, and their help."""
 
+import functools
 from collections.abc import Mapping
 
 from transformer.cli import run
@@ -43,6 +44,9 @@ FLAGS = {
         'of the model that they become; several can be given',
         '[PLACE=]FOLDER[:CHECKPOINT]',
         many=True,
+    ),
+    'no-evaluation': Flag(
+        bool, False, 'end without the scores of dev and test, which evaluate computes later'
     ),
     'wandb': Flag(str, None, 'send metrics to this project of Weights & Biases', 'PROJECT'),
     'checkpoint': Flag(
@@ -98,30 +102,7 @@ FLAGS = {
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
-    'contrast': Flag(
-        bool,
-        False,
-        'each line has a right text, then wrong ones; report how often the right one is the likeliest. A '
-        'first line may name the columns: source, target (or text), contrast, kind',
-    ),
-    'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
-    'sentence': Flag(
-        str,
-        None,
-        'the sentence (default: "The animal didn\'t cross ..."; for a language model, a sample)',
-        'TEXT',
-    ),
-    'word': Flag(
-        str,
-        None,
-        'the word that attends (default: "it", or all words if the sentence has no "it"; the last word for '
-        'a language model)',
-        'WORD',
-    ),
-    'target_word': Flag(
-        str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
-    ),
     'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
     **{
         name: flag
@@ -131,6 +112,13 @@ FLAGS = {
     },
     **{name: flag for one in TOOLS.values() for name, flag in one.flags.items()},
 }
+# How the answers of tasks' verbs are written, and with which flags.
+WRITERS = {
+    'hypotheses': (run.write_answers, ('scores', 'json')),
+    'vectors': (run.write_answers, ()),
+    'likelihoods': (run.write_likelihoods, ('json',)),
+    'figure': (run.draw_attention, ()),
+}
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
@@ -139,12 +127,12 @@ FILES = ('source', 'reference', 'text')
 def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
     """Makes the command of run.py that tasks declare, each for its own models."""
     declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
-    files = ('input', 'output') if 'lines' in reads else ('output',)
-    output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
+    files = ('input',) * ('lines' in reads) + ('output',) * (reads != {'none'})
+    write, output = WRITERS[declared.writes]
     engine = ('engine', 'quantization') if any(one.engines for one in by_task.values()) else ()
     return Command(
         ' '.join(dict.fromkeys(one.summary for one in by_task.values())),
-        run.write_answers(name, by_task),
+        functools.partial(write, name, by_task),
         (*MODEL, *declared.flags, *engine, *files, *output),
         tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
         tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
@@ -164,7 +152,7 @@ COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
         run.train,
-        (*PLACE, 'init_from', 'wandb', 'distributed'),
+        (*PLACE, 'init_from', 'no-evaluation', 'wandb', 'distributed'),
         ('',),
         (
             '{}                                # the grammar: minutes on a CPU',
@@ -172,6 +160,7 @@ COMMANDS = {
             '{} --config=configs/multi30k.py --config.data.dir=FOLDER',
             '{} --config=configs/gpt_grammar.py  # a language model',
             '{} --config=FILE --init_from=runs/multi30k  # fine-tuning',
+            "{} --config=vit_pictures --config.data.dev='dev[:100]' --no-evaluation  # a trial",
         ),
     ),
     'prepare': Command(
@@ -223,19 +212,6 @@ COMMANDS = {
         ('{} average --workdir=FOLDER --last=5 --every=1500',),
     ),
     **{name: command_of(name, by_task) for name, by_task in OF_TASKS.items()},
-    'score-pairs': Command(
-        'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
-        '(TAB wrong ...). For a language model, omit the source.',
-        run.score_pairs,
-        (*MODEL, 'input', 'output', 'pieces', 'contrast', 'json'),
-        ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
-        (
-            '{} score-pairs --workdir=FOLDER --pieces < FILE',
-            '{} score-pairs --workdir=FOLDER --contrast < FILE',
-        ),
-        note=commands.ENSEMBLE,
-        reads_lines=True,
-    ),
     'import': Command(
         'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
         f'or ViT of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
@@ -270,17 +246,11 @@ COMMANDS = {
     ),
     **{name: tool_of(declared) for name, declared in TOOLS.items()},
     'diagnose': Command(
-        'Whether a training was too short or overfits, and why its BLEU is low or not comparable.',
+        'What may be wrong with a training: too short, too little data, outputs that are empty or repaired; '
+        'of translations, why a BLEU is low or not comparable.',
         run.diagnose,
         (*PLACE, 'split'),
         ('data.dir',),
         ('{} diagnose --workdir=FOLDER',),
-    ),
-    'figure': Command(
-        'Draw the attention of a sentence.',
-        run.figure,
-        (*MODEL, 'sentence', 'word', 'target_word'),
-        (),
-        ('{} figure --workdir=FOLDER --sentence="The cat sees it."',),
     ),
 }

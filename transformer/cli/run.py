@@ -26,8 +26,8 @@ with epy.lazy_imports():
     from transformer import parallel
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
+    from transformer.actions import diagnose as diagnosis
     from transformer.actions import evaluate as evaluation
-    from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import score_pairs as pairs
     from transformer.cli import streams, wandb_metrics
@@ -60,10 +60,11 @@ def without_params(run, call: Call):
 def train(call: Call) -> int:
     """Trains or resumes a model, evaluates it, prints scores and examples, and returns the exit status."""
     config, folder = run_data.with_absolute_folder(flags.config(call)), join(call)
+    score = not call.flags['no-evaluation'].value
     try:
         with wandb_metrics.send_to(call.flags.wandb, config, folder) as on_metrics:
             result, trained, dataset = training.run_training(
-                config, folder, lock_beside(call.file), on_metrics, call.flags.init_from
+                config, folder, lock_beside(call.file), on_metrics, call.flags.init_from, score
             )
     except loop.NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
@@ -83,6 +84,9 @@ def train(call: Call) -> int:
         ) from error
     print_scores(config, result['scores'])
     if parallel.is_primary():
+        if not score:
+            print(f'{folder} holds config, checkpoints and metrics; run.py evaluate computes the scores')
+            return 0
         if show := task_of(config).show:
             shown = show(trained, dataset)
             print('\n'.join(shown.lines))
@@ -162,47 +166,52 @@ def average(call: Call) -> None:
     print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
-def write_answers(name: str, by_task: Mapping[str, TaskCommand]) -> Callable[[Call], None]:
-    """Makes the command that writes a verb's answer to each line of standard input, or to each file named."""
+def open_declared(name: str, by_task: Mapping[str, TaskCommand], call: Call):
+    """Opens the work directory of a command that tasks declare.
 
-    def command(call: Call) -> None:
-        values, run = call.flags, open_run(call)
-        if run.config.train.task not in by_task:
-            raise refusal(run.config, name)
-        declared = by_task[run.config.train.task]
-        verb = verb_of(run.config, declared.verb or name)
-        _check_input(call, name, declared)
-        passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
-        options = {flag.argument or key: values[key].value for key, flag in passed.items()}
-        # Checks the options before the model is loaded.
-        verb(without_params(run, call), [], **options)
-        engine = values.engine, values.quantization, values.checkpoint, call.changes
-        engines.check(run, *engine)
-        one_text = values[declared.text].value if declared.text else None
-        if one_text is not None and values.input is not None:
-            raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
-        given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
-        read = streams.read_lines(values.input) if given is None else contextlib.nullcontext()
-        with read as lines, streams.open_output(values.output) as output:
-            answer = engines.load(verb, run, *engine)
-            progress = progress_of(call, lines.total if lines else len(given), typed=lines is not None)
-            if declared.writes == 'vectors' and (values.output or '').endswith('.npy'):
-                streams.write_array(functools.partial(answer, **options), lines or [given], output, progress)
-                return
-            streams.write(
-                lambda chunk, **more: answer(chunk, **options, **more),
-                lines or [given],
-                output,
-                scores=declared.writes == 'hypotheses' and values.scores,
-                as_json=declared.writes == 'vectors' or values.json,
-                names=given if declared.reads == 'files' else None,
-                numbered=lines is not None,
-                separator='---' if run.config.data.documents == 'files' else None,
-                progress=progress,
-                arrives=lines.wait if lines else lambda seconds: True,
-            )
+    Returns:
+      The run, and its task's command and verb.
+    """
+    run = open_run(call)
+    if run.config.train.task not in by_task:
+        raise refusal(run.config, name)
+    declared = by_task[run.config.train.task]
+    return run, declared, verb_of(run.config, declared.verb or name)
 
-    return command
+
+def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> None:
+    """Writes a verb's answer to each line of standard input, or to each file named."""
+    values, (run, declared, verb) = call.flags, open_declared(name, by_task, call)
+    _check_input(call, name, declared)
+    passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
+    options = {flag.argument or key: values[key].value for key, flag in passed.items()}
+    # Checks the options before the model is loaded.
+    verb(without_params(run, call), [], **options)
+    engine = values.engine, values.quantization, values.checkpoint, call.changes
+    engines.check(run, *engine)
+    one_text = values[declared.text].value if declared.text else None
+    if one_text is not None and values.input is not None:
+        raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
+    given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
+    read = streams.read_lines(values.input) if given is None else contextlib.nullcontext()
+    with read as lines, streams.open_output(values.output) as output:
+        answer = engines.load(verb, run, *engine)
+        progress = progress_of(call, lines.total if lines else len(given), typed=lines is not None)
+        if declared.writes == 'vectors' and (values.output or '').endswith('.npy'):
+            streams.write_array(functools.partial(answer, **options), lines or [given], output, progress)
+            return
+        streams.write(
+            lambda chunk, **more: answer(chunk, **options, **more),
+            lines or [given],
+            output,
+            scores=declared.writes == 'hypotheses' and values.scores,
+            as_json=declared.writes == 'vectors' or values.json,
+            names=given if declared.reads == 'files' else None,
+            numbered=lines is not None,
+            separator='---' if run.config.data.documents == 'files' else None,
+            progress=progress,
+            arrives=lines.wait if lines else lambda seconds: True,
+        )
 
 
 def _check_input(call: Call, name: str, declared: TaskCommand) -> None:
@@ -232,16 +241,15 @@ def progress_of(call: Call, total: int | None, *, typed: bool = True):
     return streams.LineProgress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
 
 
-def score_pairs(call: Call) -> None:
-    """Prints log p of given texts, and how often the right one is the likeliest."""
-    values, run = call.flags, open_run(call)
-    # Checks the task and the options before the model is loaded.
-    verb_of(run.config, 'likelihoods', 'score-pairs')
+def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> None:
+    """Writes log p of given texts, and how often the right one is the likeliest."""
+    values, (run, _, verb) = call.flags, open_declared(name, by_task, call)
+    # Checks the options before the model is loaded.
     restore.changed(run.config, call.changes)
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
     with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
-        tally = pairs.write(trained, lines, output, progress_of(call, lines.total), **how)
+        tally = pairs.write(verb, trained, lines, output, progress_of(call, lines.total), **how)
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())
     if tally and not values.json:
@@ -297,28 +305,21 @@ def config(call: Call) -> None:
 def diagnose(call: Call) -> None:
     """Prints possible faults of a training and of its scores of a split, or of the last evaluation's."""
     run, split = open_run(call), call.flags.split
-    run_data.check_split(run, split)
-    findings = [*learning_curve.findings(run)]
-    if verb := task_of(run.config).verbs.get('diagnose'):
-        name, entry = run.last_scores(split)
-        dataset = run_data.of_run(run, call.changes)
-        lines = workdir.read_lines(run.folder, name, entry)
-        findings = [*verb(without_params(run, call), dataset, split, entry, lines), *findings]
+    outcome, findings = diagnosis.diagnose(run, split, call.changes)
     for seen, matters, change in findings:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
-    print(f'{run.folder}: findings on {split}: {len(findings)}')
+    unscored = '' if outcome.entry else f'; {split} has no scores yet, which run.py evaluate makes'
+    print(f'{run.folder}: findings on {split}: {len(findings)}{unscored}')
 
 
-def figure(call: Call) -> None:
+def draw_attention(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> None:
     """Draws the attention of a sentence."""
-    run, values = open_run(call), call.flags
+    values, (run, declared, verb) = call.flags, open_declared(name, by_task, call)
     if ',' in values.checkpoint:
-        raise ConfigError(f'--checkpoint={values.checkpoint}: figure shows one checkpoint, no ensemble')
-    attention = verb_of(run.config, 'attention', 'figure')
+        raise ConfigError(f'--checkpoint={values.checkpoint}: {name} shows one checkpoint, no ensemble')
     draw_focus = attention_figures().draw_focus
     trained, _ = restore.load_and_report(run, values.checkpoint)
-    words = {name: values[name].value for name in ('word', 'target_word') if values[name].present}
-    drawn = attention(trained, values.sentence, **words)
+    drawn = verb(trained, **{flag: values[flag].value for flag in declared.flags})
     # For one model, the same sentence and words give the same file name.
     focus = [f'{kind.name}: {kind.word}' for kind in drawn.kinds]
     digest = hashlib.sha256(json.dumps([drawn.sentence, drawn.output, focus]).encode()).hexdigest()[:8]

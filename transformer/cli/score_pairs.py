@@ -6,7 +6,7 @@ The columns of a line are separated by tabs. A first line can name them: the fie
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 from absl import logging
@@ -16,7 +16,6 @@ from transformer.cli.streams import LineProgress
 from transformer.config import ConfigError
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.tasks import verb_of
 from transformer.tasks.contract import Likelihood
 
 CONTRAST, KIND = 'contrast', 'kind'
@@ -119,6 +118,7 @@ class Tally:
 
 
 def write(
+    verb: Callable[..., Sequence[Likelihood]],
     trained: Trained,
     chunks: Iterable[list[str]],
     output: BinaryIO,
@@ -131,12 +131,12 @@ def write(
     """Writes log p of each line's text or, with contrasts, of all its texts, and returns their tally.
 
     Args:
+      verb: `(trained, examples, numbers, on_done) -> a likelihood for each example`.
       contrast: whether lines have wrong texts after the right one.
       pieces: whether to add log p of every piece.
       as_json: whether to write objects, with `line`, `logp`, `pieces`, `kind` and `right`.
     """
     tally, done, format_line = Tally(), 0, _json if as_json else _tabs
-    likelihoods = verb_of(trained.config, 'likelihoods')
     with progress:
         for chunk in items(chunks, models.fields(trained.config), contrast=contrast):
             progress.resume()
@@ -144,7 +144,7 @@ def write(
             numbers = [item.number for item in chunk for _ in item.texts]
             share = len(chunk) / max(len(examples), 1)
             add = lambda texts, share=share: progress.add(texts * share)
-            scored = iter(likelihoods(trained, examples, numbers, add))
+            scored = iter(verb(trained, examples, numbers, add))
             done += len(chunk)
             with progress.paused(done):
                 for item in chunk:

@@ -3,13 +3,15 @@
 A config file imports `config_dict` from here, or `config_beside` to start from another file.
 
     declare.py                the machinery of options
-    options.py, tasks.py      the shared options, and the tasks with their own options
-    resolve.py                derives and checks values
+    tasks.py                  the tasks, with their own options
+    options.py, decode.py     the shared options; conditions.py: where they have a meaning
+    resolve.py, devices.py    derives and checks values, also for the devices at hand
     files.py                  reads and writes config files
     flag.py                   describes command-line flags
 """
 
 from transformer.config.declare import ConfigError
+from transformer.config.devices import check_devices, check_platform, portable, with_accumulation
 from transformer.config.files import config_beside, from_json, record_differences, to_json, to_record
 from transformer.config.options import (
     OPTIONS,
@@ -21,15 +23,12 @@ from transformer.config.options import (
 )
 from transformer.config.resolve import (
     PAPER_TOKENS,
-    check_devices,
-    check_platform,
     config_dict,
     differences,
     evaluation_options,
     flatten,
     form_of,
     has,
-    portable,
     present_values,
     read_values,
     replace,
@@ -37,7 +36,6 @@ from transformer.config.resolve import (
     resolve_values,
     row_positions,
     set_option,
-    with_accumulation,
     with_classes,
     with_steps,
 )

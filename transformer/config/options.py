@@ -4,24 +4,25 @@ import dataclasses
 from typing import Literal
 
 from transformer.config import declare
+from transformer.config.conditions import (
+    CONVOLUTIONAL,
+    ENCODES,
+    LANGUAGE,
+    LANGUAGES,
+    LAYERED,
+    ONE_TEXT,
+    PAIR,
+    PARSING,
+    POSITIONED,
+    PREDICTS,
+    RECURRENT,
+    RECURRENT_PAIR,
+    TEXTS,
+    WRITES,
+)
 from transformer.config.declare import option
+from transformer.config.decode import Decode
 from transformer.config.tasks import KINDS, TASKS, TaskOptions, models_with
-
-# Conditions of options: first tasks by name, then tasks by the parts of their models.
-TRANSLATION = ('train.task', ('translation',))
-LANGUAGES = ('train.task', ('translation', 'transliteration'))
-PARSING = ('train.task', ('parsing',))
-LANGUAGE = models_with('continues')
-PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
-PREDICTS = models_with('writes', 'pieces')
-# Models that encode texts: all models of texts except language models.
-ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
-# Kinds of models by their layers. Recurrent layers need no encoding of positions.
-LAYERED = ('model.kind', ('transformer',))
-POSITIONED = ('model.kind', ('transformer', 'convolutional'))
-RECURRENT = ('model.kind', ('recurrent',))
-CONVOLUTIONAL = ('model.kind', ('convolutional',))
-RECURRENT_PAIR = (*RECURRENT, *PAIR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,35 +370,6 @@ class Train:
     prng: Literal['threefry', 'rbg'] = option('threefry', 'random generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(
         'default', 'precision of float32 matrix products: by default bf16 on TPU and TF32 on GPU'
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Decode:
-    """Search and evaluation. None of these options changes what is learned."""
-
-    method: Literal['beam', 'greedy', 'sample'] = option('beam', 'kind of search', '§6.1')
-    beam: int = option(4, 'hypotheses per sentence', '§6.1', minimum=1)
-    alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0)
-    extra_len: int = option(
-        50,
-        'most pieces that a translation can have beyond its source, or a continuation beyond its prompt',
-        '§6.1',
-        minimum=0,
-    )
-    max_source_len: int = option(
-        256, 'pieces, including the end, to which longer sentences and prompts are cut', minimum=2
-    )
-    temperature: float = option(1.0, 'divisor of the logits when sampling', minimum=1e-4)
-    top_k: int = option(0, 'sample among the k likeliest pieces; 0 for all', minimum=0)
-    top_p: float = option(
-        1.0, 'sample among the likeliest pieces with this total probability', minimum=1e-6, maximum=1.0
-    )
-
-    well_formed: bool = option(
-        False,
-        "search only among trees over a sentence's words, so that no output needs repair",
-        only=PARSING,
     )
 
 

@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.runs import retention
 from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
 # Orbax warns about read-only folders, and also logs the tracebacks of exceptions that it raises.
@@ -160,7 +161,7 @@ class Checkpoints:
           steps: the steps to choose from, as listed before, or None for all.
         """
         steps = self.steps() if steps is None else steps
-        return best_step(self._costs(steps, max(steps, default=None)))
+        return retention.best_step(self._costs(steps, max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
@@ -338,7 +339,7 @@ class Checkpoints:
         # Keeps the best now, and the best once a later step is saved.
         retained = set()
         for newest in (max(steps), None):
-            retained |= retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
+            retained |= retention.retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
         return retained
 
     def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
@@ -383,30 +384,3 @@ class _Retained(checkpoint_managers.PreservationPolicy):
 
 def _shapes(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
-
-
-def retained_steps(
-    steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
-) -> set[int]:
-    """Returns the steps to keep: the latest `keep`, the best, and those that `averaged_steps` will name."""
-    last, every = average
-    ascending = sorted(steps)
-    to_average = [step for step in ascending if step % every == 0][-last:] if last else []
-    lowest = best_step({step: costs.get(step) for step in ascending})
-    return {*ascending[-keep:], *to_average} | ({lowest} if lowest is not None else set())
-
-
-def averaged_steps(newest: int, last: int, every: int) -> list[int]:
-    """Returns the `last` steps to average (§6.1): the newest, and the multiples of `every` before it.
-
-    The newest need not be a multiple: a training always saves its last update, and the released code averages
-    the last checkpoints saved.
-    """
-    before = (newest - 1) // every * every
-    return [*range(before - (last - 2) * every, before + 1, every), newest]
-
-
-def best_step(costs: Mapping[int, float | None]) -> int | None:
-    """Returns the step with the lowest cost, the earliest of equals, or None if no cost is known."""
-    known = [(cost, step) for step, cost in costs.items() if cost is not None]
-    return min(known)[1] if known else None

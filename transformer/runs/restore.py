@@ -16,7 +16,7 @@ from transformer.config import Config, ConfigError, declare
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
-from transformer.runs import checkpoint, parameters_file
+from transformer.runs import checkpoint, parameters_file, retention
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.hashes import named_leaves
 from transformer.runs.parameters_file import ParametersFile
@@ -149,7 +149,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 
     Args:
       last: the number of checkpoints, `train.average_last` if None.
-      every: the updates between them, as in `checkpoint.averaged_steps`, `train.average_every` if None.
+      every: the updates between them, as in `retention.averaged_steps`, `train.average_every` if None.
 
     Returns:
       The steps averaged.
@@ -178,7 +178,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
                 f'{folder}: --last={last} checkpoints, {every} updates apart, are more than its {newest} '
                 f'updates allow; choose --last={most} or a smaller --every'
             )
-        to_average = checkpoint.averaged_steps(newest, last, every)
+        to_average = retention.averaged_steps(newest, last, every)
         if missing := sorted(set(to_average) - set(steps)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '

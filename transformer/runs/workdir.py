@@ -105,19 +105,16 @@ class Run:
         """Returns the contents of result.json, which are empty if there is none yet."""
         return read_result(self.folder)
 
-    def last_scores(self, split: str) -> tuple[str, dict[str, object]]:
-        """Returns the name and entry of a split's scores: the training's, or else the last evaluation's.
+    def last_scores(self, split: str) -> tuple[str, dict[str, object]] | None:
+        """Returns the name and entry of a split's scores, or None if it has none.
 
-        Raises:
-          ConfigError: the split has no scores.
+        The training's scores come before the last evaluation's.
         """
         result = self.result()
         named = [(n, e) for n, e in result.get('evaluations', {}).items() if e.get('split') == split]
         if scored := result.get('scores', {}).get(split):
             named.append((f'{split}.{scored["checkpoint"]}', scored))
-        if not named:
-            raise ConfigError(f'--split={split}: {self.folder} has no scores of it; run evaluate first')
-        return named[-1]
+        return named[-1] if named else None
 
 
 def claim(

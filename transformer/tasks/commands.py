@@ -8,11 +8,13 @@ from transformer.config.flag import Flag
 
 
 class TaskCommand(NamedTuple):
-    """A command that applies a verb of the task to texts or files, and writes its answers.
+    """A command that applies a verb of the task, and writes its answers.
 
-    The verb is called as `(trained, texts, first=, on_done=, **flags)`: `first` is the number of the first
-    text, and `on_done` receives the number of further texts done. The verb returns an answer for each text:
-    a list of `contract.Hypothesis`, or a vector.
+    The verb of `hypotheses` and `vectors` is called as `(trained, texts, first=, on_done=, **flags)`: `first`
+    is the number of the first text, and `on_done` receives the number of further texts done. It returns an
+    answer for each text: a list of `contract.Hypothesis`, or a vector. The verb of `likelihoods` is called
+    as `(trained, examples, numbers, on_done)` and returns a `contract.Likelihood` for each example; the verb
+    of a `figure` is called as `(trained, **flags)` and returns an `inference.attention.Attention`.
 
     Attributes:
       summary: the first sentence of its help.
@@ -21,8 +23,9 @@ class TaskCommand(NamedTuple):
       options: the config options that it accepts, as in `cli.flags.Command`.
       examples: example calls, with {} for the program.
       text: the flag that gives one text in place of standard input, if any.
-      reads: the `lines` of standard input, or the `files` named in the call.
-      writes: lists of `hypotheses` (with --scores and --json), or `vectors` as JSON.
+      reads: the `lines` of standard input, the `files` named in the call, or `none` of both.
+      writes: lists of `hypotheses` (with --scores and --json); `vectors` as JSON; `likelihoods` of given
+        texts; or a `figure`.
       engines: whether another program can search in place of ours (--engine); its verb is `hypotheses`.
       note: the end of its help.
     """
@@ -33,8 +36,8 @@ class TaskCommand(NamedTuple):
     options: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     text: str = ''
-    reads: Literal['lines', 'files'] = 'lines'
-    writes: Literal['hypotheses', 'vectors'] = 'hypotheses'
+    reads: Literal['lines', 'files', 'none'] = 'lines'
+    writes: Literal['hypotheses', 'vectors', 'likelihoods', 'figure'] = 'hypotheses'
     engines: bool = False
     note: str = ''
 
@@ -70,4 +73,51 @@ SEARCH = {
 ENSEMBLE = (
     'Several checkpoints, separated by commas, form an ensemble that averages their '
     'probabilities: --checkpoint=750,1000 or --checkpoint=best,FOLDER:best.'
+)
+# Commands of several tasks.
+SCORE_PAIRS = TaskCommand(
+    'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
+    '(TAB wrong ...).',
+    verb='likelihoods',
+    flags={
+        'pieces': Flag(bool, False, 'append log p of every piece'),
+        'contrast': Flag(
+            bool,
+            False,
+            'each line has a right text, then wrong ones; report how often the right one is the likeliest. A '
+            'first line may name the columns: source, target (or text), contrast, kind',
+        ),
+    },
+    options=('decode.max_source_len', 'decode.extra_len'),
+    examples=(
+        '{} score-pairs --workdir=FOLDER --pieces < FILE',
+        '{} score-pairs --workdir=FOLDER --contrast < FILE',
+    ),
+    writes='likelihoods',
+    note=ENSEMBLE,
+)
+FIGURE = TaskCommand(
+    'Draw the attention of a sentence.',
+    verb='attention',
+    flags={
+        'sentence': Flag(
+            str,
+            None,
+            'the sentence (default: "The animal didn\'t cross ..."; for a language model, a sample)',
+            'TEXT',
+        ),
+        'word': Flag(
+            str,
+            None,
+            'the word that attends (default: "it", or all words if the sentence has no "it"; the last word '
+            'for a language model)',
+            'WORD',
+        ),
+        'target_word': Flag(
+            str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
+        ),
+    },
+    examples=('{} figure --workdir=FOLDER --sentence="The cat sees it."',),
+    reads='none',
+    writes='figure',
 )

@@ -62,11 +62,11 @@ class Measure(NamedTuple):
 
     def value(self, entry: Mapping) -> float | int | None:
         """Returns the score in an entry of result.json, or None if absent."""
-        return _at(entry, self.path, (float, None))
+        return value_at(entry, self.path, (float, None))
 
     def interval(self, entry: Mapping) -> list[float] | None:
         """Returns the score's 95 % confidence interval in an entry, or None if absent."""
-        return _at(entry, (*self.path[:-1], 'interval'), ([float], None))
+        return value_at(entry, (*self.path[:-1], 'interval'), ([float], None))
 
     def format(self, value: float | int, sign: str = '') -> str:
         """Formats the score for people.
@@ -100,20 +100,6 @@ class Evaluation(NamedTuple):
     lines: list[str]
 
 
-class Finding(NamedTuple):
-    """A finding about a training or an evaluation.
-
-    Attributes:
-      seen: a fault, or a reason why scores are not comparable.
-      matters: why it matters.
-      change: the options or data to change.
-    """
-
-    seen: str
-    matters: str
-    change: str
-
-
 class Shown(NamedTuple):
     """The output at the end of a training: lines, and functions that draw matplotlib figures, by name."""
 
@@ -135,6 +121,8 @@ class Task(NamedTuple):
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.
+      findings: `(trained, dataset, outcome) -> findings`: yields what is wrong with the outputs and scores of
+        a training, without its parameters, beside the findings of every task (`findings.of_training`).
       verbs: the functions of a trained model, by name: `(trained, ...) -> ...`. They are the methods of the
         model that `transformer.load` returns, and commands of run.py.
     """
@@ -146,6 +134,7 @@ class Task(NamedTuple):
     measures: tuple[Measure, ...]
     watch: Callable | None = None
     show: Callable | None = None
+    findings: Callable | None = None
     verbs: Mapping[str, Callable] = MappingProxyType({})
 
 
@@ -165,7 +154,7 @@ def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
         yield f'{measure.meaning:<{width}}  {measure.format(value):>10}{interval}'
 
 
-def _at(entry: Mapping, path: Sequence[str], shape: object):
+def value_at(entry: Mapping, path: Sequence[str], shape: object):
     """Returns the value at a path in an entry, which must have a shape, or None if there is none."""
     for depth, key in enumerate(path):
         files.check_shape(entry, dict, f'result.json: {".".join(path[:depth])}')

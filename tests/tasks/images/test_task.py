@@ -269,6 +269,28 @@ def test_generated_pictures_are_what_their_facts_say():
         assert (row // cell, column // cell) == (first.row, first.column)
 
 
+def test_twelve_pictures_of_a_class_are_diagnosed_with_and_without_scores(tmp_path, capfd):
+    options = OPTIONS | COLOUR | {'data.source': 'pictures', 'images.classes': 24, 'images.size': 32}
+    options |= {'images.patch': 16, 'data.train': 'train[:288]', 'data.dev': 'dev[:100]'}
+    few = resolve(config_dict(options | {'data.test': 'test[:100]'}))
+    folder = epath.Path(tmp_path / 'run')
+
+    def diagnosis() -> str:
+        capfd.readouterr()
+        assert run.main(['run.py', 'diagnose', f'--workdir={folder}']) == 0
+        return capfd.readouterr().out
+
+    result = action.run_training(few, folder, '', evaluate=False).result
+    assert (result['evaluated'], result['scores'], result['steps']) == (False, {}, 4)
+    assert '288 training examples' in (without := diagnosis())
+    assert '12 training examples in a class' not in without and 'run.py evaluate' in without
+    # The same training goes on with the evaluation.
+    result = action.run_training(few, folder, '').result
+    assert (result['evaluated'], [*result['scores']], result['steps']) == (True, ['dev', 'test'], 4)
+    assert '12 training examples in a class' in diagnosis()
+    assert action.run_training(few, folder, '', evaluate=False).result['evaluated']
+
+
 @pytest.mark.parametrize(
     ('option', 'value'),
     [('images.patch', 4), ('model.vocab_size', 100), ('data.batching', 'packed'), ('decode.beam', 2)],

@@ -410,6 +410,13 @@ def test_a_folder_that_cannot_be_drawn_into_is_refused_first(tmp_path, monkeypat
         assert caught.value.filename.startswith(str(tmp_path / folder))
 
 
+def test_a_parser_of_few_updates_is_diagnosed(trained, capsys):
+    assert trained[1].result['scores']['test']['repaired']['share'] > 0.9
+    assert run.main(['run.py', 'diagnose', f'--workdir={trained[0]}']) == 0
+    out = capsys.readouterr().out
+    assert '100.0 % of the outputs were repaired' in out and 'updates with a warm-up of' in out
+
+
 def test_two_parsers_are_compared(trained, capsys):
     folder, _ = trained
     assert run.main(['run.py', 'compare', f'{folder}:2', f'{folder}:4', '--split=dev', '--json']) == 0

@@ -1,21 +1,17 @@
 """Planted faults are found, each by its finding alone, and the paper's own trainings have none."""
 
 import dataclasses
-import json
 
 import pytest
-from etils import epath
 
 from configs import base, big, wmt14_en_de
 from experiments.tables import rows as tables
 from experiments.tables import scales
 from transformer import config as configs
-from transformer.actions import learning_curve
 from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
-from transformer.runs import checkpoint
-from transformer.runs.workdir import Run
+from transformer.runs import retention
 from transformer.tasks.translation.diagnose import Evidence, findings
 
 ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
@@ -36,8 +32,8 @@ def scores_of(config: Config) -> dict[str, object]:
     averaging = (train.average_last, train.average_every)
     kept: set[int] = set()
     for step in [*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps]:
-        kept = checkpoint.retained_steps(kept | {step}, {}, train.keep, averaging)
-    steps = checkpoint.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
+        kept = retention.retained_steps(kept | {step}, {}, train.keep, averaging)
+    steps = retention.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
     assert set(steps) <= kept
     # As tests/data/test_batches.py finds it in text of WMT 2014.
     tokens = round(25_870 / 32_768 * config.data.batch_tokens)
@@ -131,11 +127,6 @@ FAULTS = {
     ),
     'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301']),
     'small batches': (lambda e: scored(e, tokens=4_000 * 100_000), ['4,000']),
-    'warm-up': (
-        lambda e: scored(e, steps=[2_000, 3_500, 5_000], tokens=23_000 * 5_000),
-        ['5,000'],
-    ),
-    'not at its end': (lambda e: scored(e, steps=[87_000, 88_500, 90_000]), ['90,000']),
     'no average': (lambda e: scored(e, checkpoint='best', steps=[100_000]), ['train.average_last']),
     'chosen on dev': (
         lambda e: dataclasses.replace(
@@ -175,29 +166,6 @@ def test_a_planted_fault(healthy, fault):
     for finding, values in zip(found, expected, strict=True):
         assert all(value in f'{finding.seen} {finding.change}' for value in values.split())
         assert finding.matters and finding.change
-
-
-@pytest.mark.parametrize(
-    ('losses', 'epochs', 'parts'),
-    [
-        ([3.0, 2.0, 1.9, 1.89], 20, []),
-        ([3.0, 2.0, 1.8], 20, [['still fell', '0.200', 'train.steps']]),
-        ([3.0, 2.0, 1.5, 1.6], 20, [['rose', '1.500 after 300', '1.600 after 400', 'train.patience']]),
-        ([3.0], 80, [['80 epochs', 'data']]),
-        ([], 1, []),
-    ],
-)
-def test_the_learning_curve(tmp_path, losses, epochs, parts):
-    lines = [{'step': 50, 'loss': 9.0}, *({'step': 100 * i, 'dev_loss': x} for i, x in enumerate(losses, 1))]
-    # A kill can cut the last line.
-    text = ''.join(json.dumps(line) + '\n' for line in lines) + '{"step": 999, "dev_'
-    (tmp_path / 'metrics.jsonl').write_text(text)
-    (tmp_path / 'result.json').write_text(json.dumps({'epochs': epochs}))
-    run = Run(epath.Path(tmp_path), configs.resolve(configs.config_dict()))
-    found = [' '.join(finding) for finding in learning_curve.findings(run)]
-    assert len(found) == len(parts)
-    for text, expected in zip(found, parts, strict=True):
-        assert all(part in text for part in expected)
 
 
 def test_a_model_that_repeats_itself_has_no_language(healthy):

@@ -1,15 +1,19 @@
 """Sources that the package generates: the grammar's sentences and the pictures of coloured shapes."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from etils import epy
 
+from transformer import config as configs
 from transformer.config import ConfigError, Data
 from transformer.data.fields import SPLITS, Example, Gap, Reading, Tags, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
-from transformer.data.sources import images, trees
+from transformer.data.sources import entries, images, trees
+from transformer.data.sources.entries import Entry
 from transformer.data.sources.text import SourceFile
 
 # Imported at first use: the import builds tables of forms, and few programs judge sentences.
@@ -18,30 +22,44 @@ with epy.lazy_imports():
     from transformer.data.generated.grammar import reader as grammar_reader
 
 LANGUAGES = ('en', 'de')
+T = TypeVar('T')
 
 
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the grammar's sentences in the languages of the fields, or its English trees."""
-    del data
-    if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
-        names = dict.fromkeys(reading.fields, f'grammar/{split}')
-        for line, tree in enumerate(sentences.sentence_trees(split), 1):
-            yield trees.row(reading, tree, names, line)
-        return
-    _check_languages(reading)
-    languages = {name: field.language for name, field in reading.texts().items()}
-    names = dict.fromkeys(languages, f'grammar/{split}')
-    for line, pair in enumerate(sentences.sentence_pairs(split), 1):
-        by_language = dict(zip(LANGUAGES, pair, strict=True))
-        yield Example({name: by_language[language] for name, language in languages.items()}, names, line)
+    for entry in _entries(data, split):
+        yield from _sentences(reading, entry)
 
 
 def sentence_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the generated sentences."""
-    rows = list(sentence_rows(data, reading, split))
-    fields = reading.fields
-    text = ''.join(f'{fields[name].raw(v)}\n' for row in rows for name, v in row.values.items())
-    return [SourceFile(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
+    fields, origins = reading.fields, []
+    for entry in _entries(data, split):
+        rows = list(_sentences(reading, entry))
+        text = ''.join(f'{fields[name].raw(v)}\n' for row in rows for name, v in row.values.items())
+        name = f'grammar/{entry.name}{entry.suffix}'
+        origins.append(SourceFile(name, len(rows), hashlib.sha256(text.encode()).hexdigest()))
+    return origins
+
+
+def _sentences(reading: Reading, entry: Entry) -> Iterator[Example]:
+    """Yields the sentences of an entry, or their trees."""
+    names = dict.fromkeys(reading.fields, f'grammar/{entry.name}')
+    if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
+        for line, tree in _part(entry, [*sentences.sentence_trees(entry.name)]):
+            yield trees.row(reading, tree, names, line)
+        return
+    _check_languages(reading)
+    languages = {name: field.language for name, field in reading.texts().items()}
+    for line, pair in _part(entry, sentences.sentence_pairs(entry.name)):
+        by_language = dict(zip(LANGUAGES, pair, strict=True))
+        yield Example({name: by_language[language] for name, language in languages.items()}, names, line)
+
+
+def _part(entry: Entry, items: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """Yields the items of an entry's part, each with its number from 1."""
+    part = entry.part(len(items))
+    yield from enumerate(items[part], part.start + 1)
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:
@@ -61,19 +79,43 @@ def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
 
 def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the generated pictures, each with the class of its largest object."""
-    del data
-    names = dict.fromkeys(reading.fields, f'pictures/{split}')
-    for number, (picture, label) in enumerate(pictures.pictures(split), 1):
-        yield images.row(reading, picture, label, names, number)
+    for entry in _entries(data, split):
+        names = dict.fromkeys(reading.fields, f'pictures/{entry.name}')
+        part = entry.part(pictures.PICTURES[entry.name])
+        drawn = itertools.islice(pictures.pictures(entry.name), part.start, part.stop)
+        for number, (picture, label) in enumerate(drawn, part.start + 1):
+            yield images.row(reading, picture, label, names, number)
 
 
 def picture_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes the generated pictures. The hash covers only the first block."""
-    del data, reading
-    first = pictures.draw(pictures.draw_objects(split, 0))
-    return [
-        SourceFile(f'pictures/{split}', pictures.PICTURES[split], hashlib.sha256(first.tobytes()).hexdigest())
-    ]
+    """Describes the generated pictures. The hash covers only the split's first block."""
+    del reading
+    origins = []
+    for entry in _entries(data, split):
+        first = pictures.draw(pictures.draw_objects(entry.name, 0))
+        part = entry.part(pictures.PICTURES[entry.name])
+        name = f'pictures/{entry.name}{entry.suffix}'
+        origins.append(SourceFile(name, part.stop - part.start, hashlib.sha256(first.tobytes()).hexdigest()))
+    return origins
+
+
+def _entries(data: Data, split: str) -> Iterator[Entry]:
+    """Yields the splits that an option names, each with its slice, or by default the whole split.
+
+    Raises:
+      ConfigError: the option names files, which need another source.
+    """
+    option = configs.OPTIONS.get(f'data.{split}')
+    if option is None or getattr(data, split) == option.default:
+        yield Entry(split)
+        return
+    for entry in entries.parse(data, split):
+        if entry.name not in SPLITS:
+            raise ConfigError(
+                f'data.{split}={entry.name}: data.source={data.source} has {", ".join(SPLITS)}, each with a '
+                f'slice, such as {split}[:100]; for own files choose another source, such as text'
+            )
+        yield entry
 
 
 def _check_languages(reading: Reading) -> None:

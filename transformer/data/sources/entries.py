@@ -1,6 +1,7 @@
-"""Parses the entries of data.train, data.dev and data.test: names under data.dir, each with its slice."""
+"""Parses the entries of data.train, data.dev and data.test: names of files or splits, each with its slice."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,24 +9,38 @@ from etils import epath
 
 from transformer.config import ConfigError, Data
 
-_SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
+_SLICE = re.compile(r'(.+)\[(?:(\d+)(%?))?:(?:(\d+)(%?))?\]')
 
 
 class Entry(NamedTuple):
-    """A name, its slice as written (`[:90%]`), and the part that is read, in percent."""
+    """A name and its slice.
+
+    Attributes:
+      name: of a file, a folder or a split.
+      suffix: the slice as written, such as `[:90%]` or `[:100]`.
+      start, stop: the ends of the part that is read.
+      percent: whether these are percentages, not numbers of items.
+    """
 
     name: str
     suffix: str = ''
     start: int = 0
     stop: int = 100
+    percent: bool = True
 
     def part(self, size: int) -> slice:
         """Returns the part of `size` items that is read."""
-        return slice(size * self.start // 100, size * self.stop // 100)
+        if self.percent:
+            return slice(size * self.start // 100, size * self.stop // 100)
+        return slice(min(self.start, size), min(self.stop, size))
 
 
 def parse(data: Data, split: str) -> Iterator[Entry]:
-    """Yields the entries of the option `data.<split>`."""
+    """Yields the entries of the option `data.<split>`.
+
+    Raises:
+      ConfigError: an entry has no name, or its slice is malformed.
+    """
     for entry in map(str.strip, getattr(data, split).split(',')):
         if not entry:
             raise ConfigError(f'data.{split}={getattr(data, split)}: an empty name')
@@ -33,13 +48,17 @@ def parse(data: Data, split: str) -> Iterator[Entry]:
             yield Entry(entry)
             continue
         match = _SLICE.fullmatch(entry)
-        name, start, stop = match.groups() if match else ('', None, None)
-        first, last = int(start or 0), int(stop or 100)
-        if (start is None and stop is None) or not first < last <= 100:
+        name, start, of_start, stop, of_stop = match.groups() if match else ('', None, None, None, None)
+        percent = '%' in (of_start, of_stop)
+        most = 100 if percent else sys.maxsize
+        first, last = int(start or 0), int(stop or most)
+        same_unit = None in (start, stop) or of_start == of_stop
+        if (start is None and stop is None) or not same_unit or not first < last <= most:
             raise ConfigError(
-                f'data.{split}: {entry} is no slice; write FILE[:90%], FILE[90%:] or FILE[10%:20%]'
+                f'data.{split}: {entry} is no slice; write NAME[:90%], NAME[90%:], NAME[10%:20%] or, in '
+                'examples, NAME[:100]'
             )
-        yield Entry(name, entry.removeprefix(name), first, last)
+        yield Entry(name, entry.removeprefix(name), first, last, percent)
 
 
 def root(data: Data) -> epath.Path:

@@ -1,7 +1,7 @@
 """Extractive question answering with an encoder: windows of paragraphs, loss and scores of spans."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.answers import squad_scores
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
 from transformer.tokens import EOS, Batch, Tokens
@@ -111,6 +112,15 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     return Scored(means | scores, {}, lines)
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model knows hardly where an answer is, or answers the same or nothing."""
+    windows = batches(trained.config, dataset, outcome.split).corpus.fields['text']
+    yield from shared.unlearned(outcome, float(np.log(windows.lengths).mean()), 'any piece of a window')
+    yield from shared.equal(outcome)
+    if not trained.config.answers.no_answer:
+        yield from shared.empty(outcome)
+
+
 def answer(
     trained: Trained,
     texts: Iterable[str],
@@ -198,5 +208,6 @@ TASK = Task(
         Measure('exact', 'exact match', ('exact', 'score'), 2, 'higher'),
         Measure('f1', 'F1', ('f1', 'score'), 2, 'higher'),
     ),
+    findings=findings,
     verbs={'answer': answer},
 )

@@ -1,6 +1,6 @@
 """Text classification with an encoder: data, loss and scores of classes or numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tokens import Batch, Tokens
@@ -93,6 +94,17 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     return Shown([row('', labels.names), *map(row, labels.names, counts)] if labels.size <= 10 else [])
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if classes have few texts, or if the model guesses or answers few classes."""
+    gold = dataset.splits[outcome.split].fields['label'].values
+    if trained.config.classify.output == 'number':
+        yield from shared.unlearned(outcome, float(np.var(gold)), 'the mean of the numbers')
+        return
+    yield from shared.few_of_class(dataset.manifest, trained.codecs['label'].size)
+    yield from shared.guesses(outcome.score('accuracy', 'score'), gold)
+    yield from shared.unanswered(outcome, trained.codecs['label'].names)
+
+
 def classify(
     trained: Trained,
     texts: Iterable[str],
@@ -148,5 +160,6 @@ TASK = Task(
         Measure('spearman', 'Spearman correlation', ('spearman', 'score'), 4, 'higher'),
     ),
     show=show,
+    findings=findings,
     verbs={'classify': classify},
 )

@@ -1,6 +1,6 @@
 """Image classification with the Vision Transformer: data, loss and scores."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
@@ -107,6 +108,14 @@ def _log_p(
     return jax.nn.log_softmax(ensemble.logits(config, params, {'image': pixels}, key), axis=-1)
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if classes have few images, or if the model guesses or answers few classes."""
+    labels = dataset.splits[outcome.split].fields['label'].values
+    yield from shared.few_of_class(dataset.manifest, trained.codecs['label'].size)
+    yield from shared.guesses(outcome.score('accuracy'), labels)
+    yield from shared.unanswered(outcome, trained.codecs['label'].names)
+
+
 TASK = Task(
     reading=reading,
     batches=batches,
@@ -116,5 +125,6 @@ TASK = Task(
         Measure('loss', 'loss per image', ('loss',)),
         Measure('accuracy', 'images right', ('accuracy',), 2, 'higher', percent=True),
     ),
+    findings=findings,
     verbs={'classify': classify},
 )

@@ -20,6 +20,7 @@ from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import bootstrap
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
 from transformer.tasks.labelling import conlleval
 from transformer.tokens import Batch, Tokens
@@ -100,6 +101,20 @@ def _words(split: Split) -> Iterator[tuple[bytes, int]]:
             yield pieces[begin:end].tobytes(), int(marks[begin])
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the tags are hardly better than the most frequent tag, or each word's usual tag."""
+    del trained
+    accuracy, usual = outcome.score('accuracy', 'score'), outcome.score('baseline')
+    tags = dataset.splits[outcome.split].fields['tags'].tokens
+    yield from shared.guesses(accuracy, tags[tags > 0])
+    if None not in (accuracy, usual) and accuracy <= usual:
+        yield shared.Finding(
+            f"{100 * accuracy:.1f} % of the words right; by each word's usual tag {100 * usual:.1f} %",
+            'the model uses hardly any word but the one that it labels',
+            'train.steps, model.N, model.d_model',
+        )
+
+
 def label(
     trained: Trained,
     texts: Iterable[str],
@@ -152,5 +167,6 @@ TASK = Task(
         Measure('f1', 'F1 of chunks', ('f1', 'score'), 2, 'higher'),
         Measure('baseline', "words right by each word's usual tag", ('baseline',), 2, 'higher', percent=True),
     ),
+    findings=findings,
     verbs={'label': label},
 )

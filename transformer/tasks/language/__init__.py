@@ -1,7 +1,7 @@
 """Language modelling: predicts each piece of a text from those before it (Radford et al. 2018)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, SEARCH, TaskCommand
+from transformer.tasks.commands import ENSEMBLE, FIGURE, SCORE_PAIRS, SEARCH, TaskCommand
 
 COMMANDS = {
     'generate': TaskCommand(
@@ -18,5 +18,9 @@ COMMANDS = {
             '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
         ),
         note=ENSEMBLE,
-    )
+    ),
+    'score-pairs': SCORE_PAIRS._replace(
+        summary='For a language model, omit the source.', options=('data.stride',)
+    ),
+    'figure': FIGURE,
 }

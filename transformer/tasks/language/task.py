@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +29,7 @@ from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.language.generator import generate, hypotheses
 from transformer.tokens import Batch
@@ -119,6 +120,14 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     return Shown([f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1])
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model predicts hardly more than frequencies, or its samples are empty."""
+    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['text'].tokens)
+    # A sample of several lines can have empty ones.
+    if trained.config.data.documents == 'lines':
+        yield from shared.empty(outcome)
+
+
 def likelihoods(
     trained: Trained,
     texts: Iterable[tuple[str]],
@@ -187,6 +196,7 @@ TASK = Task(
         Measure('grammatical', 'grammatical samples', ('grammatical',), 1, 'higher', percent=True),
     ),
     show=show,
+    findings=findings,
     verbs={
         'generate': generate,
         'hypotheses': hypotheses,

@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+from collections.abc import Iterator
 
+import numpy as np
 from jaxtyping import Array
 
 from transformer.config import Config
@@ -14,6 +16,7 @@ from transformer.data.sources import reader
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.masked.masking import MaskedBatches
 from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictions
@@ -92,6 +95,13 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model predicts hidden pieces hardly better than their frequencies do."""
+    pieces = np.asarray(dataset.splits[outcome.split].fields['text'].tokens)
+    ordinary = np.isin(pieces, trained.codecs['text'].ordinary_pieces())
+    yield from shared.unlearned_pieces(outcome, pieces[ordinary])
+
+
 TASK = Task(
     reading=reading,
     batches=batches,
@@ -104,5 +114,6 @@ TASK = Task(
         Measure('gaps', 'gaps filled right', ('gaps', 'accuracy'), 1, 'higher', percent=True),
     ),
     show=show,
+    findings=findings,
     verbs={'fill': fill, 'embed': embed},
 )

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +14,15 @@ from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text, Tree
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
 from transformer.tasks.parsing import evalb
 from transformer.tasks.parsing.parser import parse, parses
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation import translator
 from transformer.training import split_sums
+
+MANY_REPAIRED = 0.05  # the share of outputs
 
 
 def reading(config: Config) -> Reading:
@@ -115,6 +118,19 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     return Shown([f'  {best[0].text}' for best in parse(trained, sentences)])
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model predicts hardly more than frequencies, or writes no trees."""
+    del trained
+    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['target'].tokens)
+    share = outcome.score('repaired', 'share') or 0.0
+    if share > MANY_REPAIRED:
+        yield shared.Finding(
+            f'{100 * share:.1f} % of the outputs were repaired',
+            'they were no trees, or not of the sentence: the scores are of what the repair made of them',
+            'train.steps; decode.well_formed=True, with which no output needs repair',
+        )
+
+
 def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """Computes the F1 of each sentence, 0 where no bracket matches."""
     return [float(np.nan_to_num(evalb.summary([r]).f1())) for r in map(evalb.compare, texts['target'], lines)]
@@ -150,5 +166,6 @@ TASK = translation.TASK._replace(
     ),
     watch=watch,
     show=show,
+    findings=findings,
     verbs={'parse': parse},
 )

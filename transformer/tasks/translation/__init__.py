@@ -1,7 +1,7 @@
 """Translation of sentences from one language into another (§6.1)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, SEARCH, TaskCommand, Tool
+from transformer.tasks.commands import ENSEMBLE, FIGURE, SCORE_PAIRS, SEARCH, TaskCommand, Tool
 
 COMMANDS = {
     'translate': TaskCommand(
@@ -16,7 +16,9 @@ COMMANDS = {
         ),
         engines=True,
         note=ENSEMBLE,
-    )
+    ),
+    'score-pairs': SCORE_PAIRS,
+    'figure': FIGURE,
 }
 TOOLS = {
     'score': Tool(

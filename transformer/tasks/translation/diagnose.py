@@ -3,14 +3,15 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from transformer.config import PAPER_TOKENS, Config
 from transformer.data import languages
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
-from transformer.tasks.contract import Finding
+from transformer.tasks import findings as shared
+from transformer.tasks.findings import Finding, Outcome
 from transformer.tasks.translation import bleu
 
 # Numbers of lines in the complete test sets of WMT, by the names of their files and splits.
@@ -38,16 +39,13 @@ class Evidence:
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 
 
-def diagnose(
-    trained: Trained, dataset: Dataset, split: str, scores: Mapping[str, object], translations: Sequence[str]
-) -> list[Finding]:
-    """Finds faults of a split's scores, and reasons why they are not comparable with the paper's.
-
-    The model's parameters are not used. `scores` is the entry in result.json for these translations.
-    """
+def diagnose(trained: Trained, dataset: Dataset, outcome: Outcome) -> Iterator[Finding]:
+    """Yields faults of a split's scores, and reasons why they are not comparable with the paper's."""
+    split = outcome.split
+    yield from shared.unlearned_pieces(outcome, dataset.splits[split].fields['target'].tokens)
     texts = dataset.texts(split)
-    sides = (texts['source'], texts['target'], translations)
-    return findings(Evidence(trained.config, split, scores, *sides, trained.codecs))
+    sides = (texts['source'], texts['target'], outcome.lines)
+    yield from findings(Evidence(trained.config, split, outcome.entry, *sides, trained.codecs))
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -55,7 +53,7 @@ def findings(evidence: Evidence) -> list[Finding]:
     checks = [_test_set, _direction, _references, _lengths, _copies, _truncation]
     if len(evidence.translations) != len(evidence.references):
         checks = checks[:3]  # the others pair each translation with its line
-    checks += [_leftovers, _unknown, _updates, _averaging, _search]
+    checks += [_leftovers, _unknown, _batch, _averaging, _search]
     return [finding for check in checks for finding in check(evidence)]
 
 
@@ -193,22 +191,14 @@ def _unknown(e: Evidence) -> Iterator[Finding]:
         )
 
 
-def _updates(e: Evidence) -> Iterator[Finding]:
-    steps, tokens, train = max(e.scores['steps']), e.scores['tokens'], e.config.train
+def _batch(e: Evidence) -> Iterator[Finding]:
+    steps, tokens = max(e.scores['steps']), e.scores['tokens']
     if tokens < 0.8 * PAPER_TOKENS * steps:
         yield Finding(
             f'{tokens / steps:,.0f} target tokens per update; the paper has about {PAPER_TOKENS:,}',
             'the gradient of a small batch is noisy; the schedule was made for large batches',
             'data.batch_tokens (train.accumulate, if memory is short)',
         )
-    if steps < 2 * train.warmup_steps:
-        yield Finding(
-            f'{steps:,} updates with a warm-up of {train.warmup_steps:,}',
-            'the learning rate was still rising, or had only begun to fall',
-            'train.steps, or train.warmup_steps',
-        )
-    elif steps < train.steps and e.scores['checkpoint'] in ('latest', 'average') and not train.patience:
-        yield Finding(f'{steps:,} of {train.steps:,} updates', 'training has not ended', 'run train again')
 
 
 def _averaging(e: Evidence) -> Iterator[Finding]:

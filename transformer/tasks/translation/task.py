@@ -21,8 +21,9 @@ from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
-from transformer.tasks.translation import bleu, diagnose
+from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
+from transformer.tasks.translation.diagnose import diagnose
 from transformer.tasks.translation.translator import cut, hypotheses, translate, warn_of_cut
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
@@ -199,11 +200,11 @@ TASK = Task(
     ),
     watch=watch,
     show=show,
+    findings=diagnose,
     verbs={
         'translate': translate,
         'hypotheses': hypotheses,
         'likelihoods': likelihoods,
         'attention': attention,
-        'diagnose': diagnose.diagnose,
     },
 )

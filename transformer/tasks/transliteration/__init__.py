@@ -1,5 +1,5 @@
 """Transliteration: names in another script, of which several spellings can be right."""
 
-from transformer.tasks.translation import COMMANDS
+from transformer.tasks import translation
 
-__all__ = ['COMMANDS']
+COMMANDS = {name: translation.COMMANDS[name] for name in ('translate', 'score-pairs')}

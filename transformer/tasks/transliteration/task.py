@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Spellings, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, bound_sums
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import hypotheses, translate, warn_of_cut
@@ -74,6 +75,14 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
     return {'exact': sum(line in good for line, good in zip(lines, right, strict=True)) / len(lines)}
 
 
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model predicts hardly more than frequencies, or writes the same or nothing."""
+    del trained
+    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['target'].tokens)
+    yield from shared.empty(outcome)
+    yield from shared.equal(outcome)
+
+
 def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """Computes the error rate of each line."""
     pairs = zip(lines, map(spellings, texts['target']), strict=True)
@@ -99,5 +108,6 @@ TASK = translation.TASK._replace(
         ),
     ),
     watch=watch,
+    findings=findings,
     verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
 )

@@ -1,0 +1,79 @@
+"""Slices of generated splits, and options that name files, which these sources do not read."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Image, Label, Reading, Text, Tree
+from transformer.data.generated import pictures
+from transformer.data.generated.grammar import sentences
+from transformer.data.sources import reader
+
+PAIR = Reading({'source': Text('en', ''), 'target': Text('de', '')}, ())
+PARSES = Reading({'source': Text(None, ''), 'target': Tree(tags=False)}, ())
+PICTURES = Reading({'image': Image(32, 32, 3), 'label': Label()}, ())
+
+
+def rows(data: Data, reading: Reading, split: str) -> list:
+    return list(reader.rows(data, reading, split, reader.Report()))
+
+
+def origins(data: Data, reading: Reading, split: str) -> list[tuple[str, int]]:
+    return [one[:2] for one in reader.READERS[data.source].origins(data, reading, split)]
+
+
+@pytest.mark.parametrize(
+    ('dev', 'names', 'expected'),
+    [
+        ('validation', [('grammar/dev', 1000)], [*range(1000)]),
+        ('dev', [('grammar/dev', 1000)], [*range(1000)]),
+        ('dev[:3]', [('grammar/dev[:3]', 3)], [0, 1, 2]),
+        ('dev[:1%]', [('grammar/dev[:1%]', 10)], [*range(10)]),
+        ('dev[998:]', [('grammar/dev[998:]', 2)], [998, 999]),
+        ('dev[1:2],dev[5:7]', [('grammar/dev[1:2]', 1), ('grammar/dev[5:7]', 2)], [1, 5, 6]),
+    ],
+)
+def test_slices_of_the_grammar(dev, names, expected):
+    data, pairs = Data(source='grammar', dev=dev), sentences.sentence_pairs('dev')
+    found = rows(data, PAIR, 'dev')
+    assert [(row.values['source'], row.values['target']) for row in found] == [pairs[i] for i in expected]
+    assert [row.line for row in found] == [i + 1 for i in expected]
+    assert origins(data, PAIR, 'dev') == names
+    assert [row.values['target'] for row in rows(data, PARSES, 'dev')] == [
+        tree for i, tree in enumerate(rows_of_trees()) if i in expected
+    ]
+
+
+def rows_of_trees() -> list:
+    """Returns the target of every row of dev."""
+    return [row.values['target'] for row in rows(Data(source='grammar'), PARSES, 'dev')]
+
+
+def test_another_slice_is_another_origin():
+    of = lambda dev: reader.READERS['grammar'].origins(Data(source='grammar', dev=dev), PAIR, 'dev')
+    assert of('dev') == of('validation')
+    assert len({one.sha256 for one in (*of('dev'), *of('dev[:9]'), *of('dev[1:10]'))}) == 3
+
+
+def test_slices_of_pictures():
+    data = Data(source='pictures', train='train[498:502]', dev='dev[:2]')
+    found = rows(data, PICTURES, 'train')
+    drawn = itertools.islice(pictures.pictures('train'), 498, 502)
+    for row, (picture, label) in zip(found, drawn, strict=True):
+        np.testing.assert_array_equal(row.values['image'], picture)
+        assert row.values['label'] == label
+    assert [row.line for row in found] == [499, 500, 501, 502]
+    assert origins(data, PICTURES, 'train') == [('pictures/train[498:502]', 4)]
+    assert origins(data, PICTURES, 'dev') == [('pictures/dev[:2]', 2)]
+    assert origins(data, PICTURES, 'test') == [('pictures/test', 2000)]
+
+
+@pytest.mark.parametrize('source', ['grammar', 'pictures'])
+@pytest.mark.parametrize('name', ['own.txt', 'own[:9]', 'validation[:9]'])
+def test_files_are_refused(source, name):
+    reading = PAIR if source == 'grammar' else PICTURES
+    with pytest.raises(ConfigError) as error:
+        rows(Data(source=source, dev=name), reading, 'dev')
+    assert str(error.value).startswith('data.dev=') and f'data.source={source}' in str(error.value)

@@ -1,0 +1,18 @@
+"""Conditions of options: the tasks and kinds of models with which an option has a meaning."""
+
+from transformer.config.tasks import models_with
+
+# Tasks by name, then tasks by the parts of their models.
+LANGUAGES = ('train.task', ('translation', 'transliteration'))
+PARSING = ('train.task', ('parsing',))
+LANGUAGE = models_with('continues')
+PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
+PREDICTS = models_with('writes', 'pieces')
+# Models that encode texts: all models of texts except language models.
+ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
+# Kinds of models by their layers. Recurrent layers need no encoding of positions.
+LAYERED = ('model.kind', ('transformer',))
+POSITIONED = ('model.kind', ('transformer', 'convolutional'))
+RECURRENT = ('model.kind', ('recurrent',))
+CONVOLUTIONAL = ('model.kind', ('convolutional',))
+RECURRENT_PAIR = (*RECURRENT, *PAIR)
