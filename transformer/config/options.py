@@ -19,8 +19,10 @@ ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
+ADAM = ('train.optimizer', ('adam',))
 RECURRENT = ('model.kind', ('recurrent',))
 CONVOLUTIONAL = ('model.kind', ('convolutional',))
+NORMAL = ('model.init', ('normal', 'truncated_normal'))
 RECURRENT_PAIR = (*RECURRENT, *PAIR)
 
 
@@ -61,8 +63,11 @@ class Model:
     P_drop_embedding: float | None = option(
         None, 'dropout of embeddings plus positions, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
     )
-    positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
-        'sinusoidal', 'encoding of positions', '§3.5, Table 3 (E)', only=POSITIONED
+    positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none'] = option(
+        'sinusoidal',
+        "encoding of positions; buckets are T5's, one table for each stack",
+        '§3.5, Table 3 (E)',
+        only=POSITIONED,
     )
     sinusoid: Literal['paper', 't2t', 'halves'] = option(
         'paper',
@@ -76,6 +81,11 @@ class Model:
         'number of the first sinusoidal position',
         minimum=0,
         only=(*POSITIONED, 'model.positions', ('sinusoidal',)),
+    )
+    rotary_pairs: Literal['halves', 'interleaved'] = option(
+        'halves',
+        'numbers of a query or key that are rotated together: i and i + d_k/2, or 2i and 2i + 1',
+        only=(*LAYERED, 'model.positions', ('rotary',)),
     )
     token_types: int = option(
         0,
@@ -94,7 +104,7 @@ class Model:
         None, 'normalise after the last layer; by default with norm=pre alone', only=LAYERED
     )
     norm_embedding: bool = option(False, 'normalise embeddings plus positions', only=(*LAYERED, *TEXTS))
-    activation: Literal['relu', 'gelu', 'gelu_tanh', 'swish', 'swiglu'] = option(
+    activation: Literal['relu', 'gelu', 'gelu_tanh', 'quick_gelu', 'swish', 'swiglu', 'geglu'] = option(
         'relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED
     )
     attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
@@ -116,9 +126,16 @@ class Model:
     attention_chunk: int = option(
         128, 'positions per chunk', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
     )
-    tie_embeddings: Literal['all', 'decoder', 'none'] = option(
+    attention_scale: Literal['sqrt_d_k', 'none'] = option(
+        'sqrt_d_k',
+        'divisor of products of queries and keys',
+        '§3.2.1',
+        only=(*LAYERED, 'model.attention', ('full', 'local', 'sparse', 'chunked', 'flash')),
+    )
+    tie_embeddings: Literal['all', 'inputs', 'decoder', 'none'] = option(
         'all',
-        'which of source embedding, target embedding and softmax share one matrix',
+        'which of source embedding, target embedding and softmax share one matrix: all, the first two, or '
+        'the last two',
         '§3.4',
         only=PREDICTS,
     )
@@ -126,12 +143,25 @@ class Model:
     start: Literal['zeros', 'learned'] = option(
         'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
     )
+    scale_logits: bool = option(False, 'multiply the logits by d_model^-0.5, as T5 does', only=PREDICTS)
     softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=PREDICTS)
     biases: Literal['all', 'ffn', 'none'] = option(
         'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )
-    init: Literal['t2t', 'xavier'] = option(
-        't2t', 'Glorot uniform over the fused q, k, v kernel (released code) or each kernel', only=LAYERED
+    init: Literal['t2t', 'xavier', 'normal', 'truncated_normal', 't5'] = option(
+        't2t',
+        'Glorot uniform over the fused q, k, v kernel (released code) or each kernel; normal, or cut at two '
+        "standard deviations; or T5's: variance 1/fan-in, queries / sqrt(d_k), embeddings of variance 1",
+        only=LAYERED,
+    )
+    init_std: float = option(
+        0.02, 'standard deviation of kernels and tables', minimum=0.0, only=(*LAYERED, *NORMAL)
+    )
+    init_std_positions: float | None = option(
+        None,
+        'standard deviation of a learned position table, if not init_std',
+        minimum=0.0,
+        only=(*LAYERED, *NORMAL),
     )
     vocab_size: int | None = option(
         None,
@@ -300,9 +330,15 @@ class Train:
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
-    beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=0.0)
+    optimizer: Literal['adam', 'adafactor'] = option(
+        'adam', 'rule by which gradients become updates: Adam, or Adafactor without momentum', '§5.3'
+    )
+    beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
+    beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
+    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=0.0, only=ADAM)
+    bias_correction: bool = option(
+        True, "correct Adam's averages for their start at 0, which BERT's code does not", '§5.3', only=ADAM
+    )
     weight_decay: float = option(
         0.0,
         'decoupled weight decay (AdamW): each update shrinks parameters, except biases and the scales of '
