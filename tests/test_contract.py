@@ -29,7 +29,7 @@ SMALL = {
     'decode.extra_len': 4,
 }
 AXES = {
-    'model.positions': ['sinusoidal', 'learned', 'rotary', 'relative', 'none'],
+    'model.positions': ['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none'],
     'model.sinusoid': ['paper', 't2t'],
     'model.norm': ['post', 'pre'],
     'model.norm_type': ['layernorm', 'rmsnorm'],
@@ -39,7 +39,7 @@ AXES = {
     'model.attention_stride': [2],
     'model.attention_chunk': [3],
     'model.activation': ['relu', 'gelu', 'swiglu'],
-    'model.tie_embeddings': ['all', 'decoder', 'none'],
+    'model.tie_embeddings': ['all', 'inputs', 'decoder', 'none'],
     'model.biases': ['all', 'ffn', 'none'],
     'model.init': ['t2t', 'xavier'],
     'model.dtype': ['float32', 'bfloat16'],
@@ -90,10 +90,42 @@ MIXED = [
         'model.norm_embedding': True,
         'model.norm_final': True,
     },
+    # T5, CLIP's text encoder without its mask, and GPT-J.
+    {
+        'model.N': 2,
+        'model.d_k': 6,
+        'model.d_v': 7,
+        'model.positions': 'buckets',
+        'model.attention_scale': 'none',
+        'model.scale_logits': True,
+        'model.start': 'learned',
+        'model.norm': 'pre',
+        'model.norm_type': 'rmsnorm',
+        'model.activation': 'geglu',
+        'model.biases': 'none',
+        'model.init': 't5',
+        'model.remat': True,
+    },
+    {
+        'model.positions': 'alibi',
+        'model.activation': 'quick_gelu',
+        'model.init': 'normal',
+        'model.init_std': 0.03,
+        'model.init_std_positions': 0.01,
+    },
+    {
+        'model.positions': 'rotary',
+        'model.rotary_pairs': 'interleaved',
+        'model.init': 'truncated_normal',
+        'model.attention': 'local',
+        'model.attention_window': 2,
+        'model.attention_scale': 'none',
+    },
 ]
 # What a form cannot have.
 ONLY_PAIR = {'model.N_decoder': 2, 'model.start': 'learned'}
-REFUSED = {'pair': [], 'text': [*ONLY_PAIR.items(), ('model.tie_embeddings', 'decoder')]}
+TIED = [('model.tie_embeddings', 'inputs'), ('model.tie_embeddings', 'decoder')]
+REFUSED = {'pair': [], 'text': [*ONLY_PAIR.items(), *TIED]}
 
 
 def settings(key: str, value: object) -> list[dict[str, object]]:
@@ -290,7 +322,7 @@ def steps(config: Config, variables: dict) -> jax.Array:
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:
     """Computes the full pass's logits, and how much position t's logits move with target input j, [T B T]."""
     table = 'embedding'
-    if config.train.task == 'translation' and config.model.tie_embeddings != 'all':
+    if config.train.task == 'translation' and config.model.tie_embeddings not in ('all', 'inputs'):
         table = 'target_embedding'
     shape = list(inputs.values())[-1].tokens.shape
 
@@ -406,6 +438,14 @@ MEANINGLESS = [
     ({'model.kind': 'convolutional'}, 'model.P_drop_attention', 0.1),
     ({'model.kind': 'convolutional'}, 'model.positions', 'rotary'),
     ({'model.kind': 'convolutional'}, 'model.positions', 'relative'),
+    ({'model.kind': 'convolutional'}, 'model.positions', 'buckets'),
+    ({'model.kind': 'convolutional'}, 'model.positions', 'alibi'),
+    ({'model.positions': 'alibi'}, 'model.attention', 'local'),
+    ({'model.positions': 'buckets'}, 'model.attention', 'chunked'),
+    ({'model.attention': 'linear'}, 'model.attention_scale', 'none'),
+    ({}, 'model.rotary_pairs', 'interleaved'),
+    ({'model.init': 't5'}, 'model.init_std', 0.01),
+    ({}, 'model.init_std_positions', 0.01),
     ({'model.kind': 'convolutional'}, 'model.d_model', 15),
     ({'model.kind': 'convolutional'}, 'model.cell', 'gru'),
     ({'model.kind': 'convolutional'}, 'model.residual', True),

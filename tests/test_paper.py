@@ -11,8 +11,9 @@ import pytest
 
 from transformer.config import config_dict, resolve
 from transformer.nn import cost, decoders, layers, masks, matmul, models, positions
+from transformer.nn.initializers import glorot_uniform
 from transformer.nn.kernels.full import attention_weights
-from transformer.nn.layers import Dropout, Embedding, glorot_uniform
+from transformer.nn.layers import Dropout, Embedding
 from transformer.tokens import Tokens
 from transformer.training import losses, optim
 
@@ -133,7 +134,7 @@ def test_learning_rate():
 
 def test_adam_and_its_schedule_in_numpy():
     config = resolve(config_dict({'train.warmup_steps': 3}))
-    optimizer = optim.adam(config)
+    optimizer = optim.optimizer(config)
     params = {'w': jnp.array([1.0, -2.0])}
     state = optimizer.init(params)
     w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
@@ -251,6 +252,31 @@ def test_a_bias_of_the_softmax():
     np.testing.assert_allclose(found, plain + bias[None, None], atol=1e-5)
 
 
+@pytest.mark.parametrize('tie', ['all', 'inputs', 'decoder', 'none'])
+def test_logits_by_tied_embeddings(tie):
+    """The logits are d_model^-0.5 x E^T + b, where E is the target's embedding or a matrix of its own."""
+    changes = {'model.d_model': 16, 'model.scale_logits': True, 'model.softmax_bias': True}
+    m = resolve(config_dict({**changes, 'data.pieces': 300, 'model.tie_embeddings': tie})).model
+    rng = np.random.default_rng(0)
+    x, bias = rng.normal(size=(2, 16)).astype('f'), rng.normal(size=300).astype('f')
+    embedding, own = rng.normal(size=(2, 300, 16)).astype('f')
+
+    class Model(nn.Module):
+        def setup(self):
+            self.embedding = Embedding(m)
+            self.logits = layers.Softmax(m, self.embedding)
+
+        def __call__(self, x):
+            return self.logits(x)
+
+    has_matrix = tie in ('inputs', 'none')
+    softmax = {'softmax_bias': bias} | ({'softmax': {'table': own}} if has_matrix else {})
+    params = {'logits': softmax} | ({} if has_matrix else {'embedding': {'table': embedding}})
+    found = Model().apply({'params': jax.tree.map(jnp.asarray, params)}, jnp.asarray(x))
+    matrix = own if has_matrix else embedding
+    np.testing.assert_allclose(found, x @ matrix.T / 4 + bias, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize('norm', ['post', 'pre'])
 def test_the_last_normalisation(norm):
     changes = {
@@ -287,6 +313,23 @@ def test_activations():
     np.testing.assert_allclose(swish, x / (1 + np.exp(-x)), atol=1e-6)
     inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
     np.testing.assert_allclose(gelu, x / 2 * (1 + np.tanh(inner)), atol=1e-6)
+    quick = layers.ACTIVATIONS['quick_gelu'](x)
+    np.testing.assert_allclose(quick, x / (1 + np.exp(-1.702 * x)), atol=1e-6)
+
+
+def test_a_gate_with_gelu():
+    config = resolve(config_dict({'model.d_model': 8, 'model.d_ff': 6, 'model.activation': 'geglu'}))
+    rng = np.random.default_rng(0)
+    x, shapes = rng.normal(size=(3, 8)).astype('f'), {'inner': (8, 6), 'gate': (8, 6), 'outer': (6, 8)}
+    draw = lambda *shape: rng.normal(size=shape).astype('f')
+    params = {name: {'kernel': draw(*shape), 'bias': draw(shape[1])} for name, shape in shapes.items()}
+    linear = lambda name, x: x @ params[name]['kernel'] + params[name]['bias']
+    inner = linear('inner', x)
+    tanh = np.tanh(np.sqrt(2 / np.pi) * (inner + 0.044715 * inner**3))
+    expected = linear('outer', inner / 2 * (1 + tanh) * linear('gate', x))
+    params = jax.tree.map(jnp.asarray, params)
+    found = layers.FeedForward(config.model).apply({'params': params}, jnp.asarray(x), train=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_dropout_keeps_the_mean():

@@ -35,7 +35,7 @@ CRITERION = (
 @functools.cache
 def _update(config: Config) -> Callable:
     """Compiles an update of several models at once, each with its own learning rate."""
-    adam = optim.adam(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
+    adam = optim.optimizer(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
 
     def loss(params, batch):
         # The whole batch as one microbatch.

@@ -16,3 +16,6 @@ POSITIONED = ('model.kind', ('transformer', 'convolutional'))
 RECURRENT = ('model.kind', ('recurrent',))
 CONVOLUTIONAL = ('model.kind', ('convolutional',))
 RECURRENT_PAIR = (*RECURRENT, *PAIR)
+# Values of options that other options belong to.
+ADAM = ('train.optimizer', ('adam',))
+NORMAL = ('model.init', ('normal', 'truncated_normal'))

@@ -5,180 +5,19 @@ from typing import Literal
 
 from transformer.config import declare
 from transformer.config.conditions import (
-    CONVOLUTIONAL,
-    ENCODES,
+    ADAM,
     LANGUAGE,
     LANGUAGES,
-    LAYERED,
     ONE_TEXT,
     PAIR,
     PARSING,
-    POSITIONED,
-    PREDICTS,
-    RECURRENT,
-    RECURRENT_PAIR,
     TEXTS,
     WRITES,
 )
 from transformer.config.declare import option
 from transformer.config.decode import Decode
-from transformer.config.tasks import KINDS, TASKS, TaskOptions, models_with
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """The network. The names are the paper's symbols."""
-
-    kind: Literal[KINDS] = option(
-        'transformer',
-        'layers of attention, recurrent or convolutional: an encoder and a decoder for translation, only a '
-        'decoder for language models, only an encoder for other tasks',
-        '§3',
-        # A Transformer's decoder alone was a kind of its own.
-        old_values={'decoder': ('transformer', LANGUAGE)},
-    )
-    N: int = option(6, 'layers in the encoder and in the decoder', '§3.1', minimum=1)
-    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
-    d_model: int = option(512, 'width of embeddings and layers', '§3.1', minimum=2)
-    d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
-    h: int = option(8, 'attention heads', '§3.2.2', minimum=1, only=LAYERED)
-    d_k: int | None = option(
-        None, 'width of queries and keys per head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
-    )
-    d_v: int | None = option(
-        None, 'width of values per head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
-    )
-    P_drop: float = option(
-        0.1,
-        'dropout of the output of each sub-layer or recurrent layer, or of the input of each convolution',
-        '§5.4',
-        minimum=0.0,
-        maximum=0.99,
-    )
-    P_drop_attention: float = option(
-        0.0, 'dropout of attention weights', minimum=0.0, maximum=0.99, only=LAYERED
-    )
-    P_drop_relu: float = option(0.0, 'dropout after the activation', minimum=0.0, maximum=0.99, only=LAYERED)
-    P_drop_embedding: float | None = option(
-        None, 'dropout of embeddings plus positions, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
-    )
-    positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
-        'sinusoidal', 'encoding of positions', '§3.5, Table 3 (E)', only=POSITIONED
-    )
-    sinusoid: Literal['paper', 't2t', 'halves'] = option(
-        'paper',
-        'sin and cos interleaved (paper), in halves, or in halves with timescales to exactly 10,000 '
-        '(t2t, the released code)',
-        '§3.5',
-        only=POSITIONED,
-    )
-    first_position: int = option(
-        0,
-        'number of the first sinusoidal position',
-        minimum=0,
-        only=(*POSITIONED, 'model.positions', ('sinusoidal',)),
-    )
-    token_types: int = option(
-        0,
-        "rows of a table of token types, of which every piece gets the first (BERT's for one text)",
-        minimum=0,
-        only=(*LAYERED, *models_with('pieces')),
-    )
-    norm: Literal['post', 'pre'] = option(
-        'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
-    )
-    norm_type: Literal['layernorm', 'rmsnorm'] = option(
-        'layernorm', 'kind of normalisation', '§3.1', only=LAYERED
-    )
-    norm_epsilon: float = option(1e-6, 'added to the variance in a normalisation', minimum=0.0, only=LAYERED)
-    norm_final: bool | None = option(
-        None, 'normalise after the last layer; by default with norm=pre alone', only=LAYERED
-    )
-    norm_embedding: bool = option(False, 'normalise embeddings plus positions', only=(*LAYERED, *TEXTS))
-    activation: Literal['relu', 'gelu', 'gelu_tanh', 'swish', 'swiglu'] = option(
-        'relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED
-    )
-    attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
-        'full',
-        'self-attention to all keys; to near keys; to near keys and every stride-th key; or to all keys by a '
-        "feature map, in chunks, or by the device's fused kernel",
-        '§3.2.1, §4',
-        only=LAYERED,
-    )
-    attention_window: int = option(
-        64, 'keys on each side of the query', '§4', minimum=1, only=(*LAYERED, 'model.attention', ('local',))
-    )
-    attention_stride: int = option(
-        64,
-        'positions between one far key and the next',
-        minimum=1,
-        only=(*LAYERED, 'model.attention', ('sparse',)),
-    )
-    attention_chunk: int = option(
-        128, 'positions per chunk', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
-    )
-    tie_embeddings: Literal['all', 'decoder', 'none'] = option(
-        'all',
-        'which of source embedding, target embedding and softmax share one matrix',
-        '§3.4',
-        only=PREDICTS,
-    )
-    scale_embeddings: bool = option(True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=TEXTS)
-    start: Literal['zeros', 'learned'] = option(
-        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
-    )
-    softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=PREDICTS)
-    biases: Literal['all', 'ffn', 'none'] = option(
-        'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
-    )
-    init: Literal['t2t', 'xavier'] = option(
-        't2t', 'Glorot uniform over the fused q, k, v kernel (released code) or each kernel', only=LAYERED
-    )
-    vocab_size: int | None = option(
-        None,
-        'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)',
-        '§5.1',
-        minimum=4,
-        only=TEXTS,
-    )
-    max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
-    cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
-        'lstm', 'cell of the recurrent layers', only=RECURRENT
-    )
-    residual: bool = option(
-        False, 'add the input of every recurrent layer but the first to its output', only=RECURRENT
-    )
-    variational_dropout: bool = option(
-        False, 'one dropout mask for all steps of a sentence, also of the recurrent state', only=RECURRENT
-    )
-    bidirectional: bool = option(
-        False,
-        'encoder layers read in both directions, each with half of d_model',
-        only=(*RECURRENT, *ENCODES),
-    )
-    reverse_source: bool = option(
-        False,
-        'the encoder reads the source from its end to its beginning',
-        only=(*RECURRENT_PAIR, 'model.bidirectional', (False,)),
-    )
-    alignment: Literal['none', 'additive', 'dot', 'general', 'concat'] = option(
-        'none',
-        "score of the decoder's attention: from the state before a step (additive) or after it (the others)",
-        only=RECURRENT_PAIR,
-    )
-    input_feeding: bool = option(
-        False,
-        'feed the attentional vector of a word to the decoder, together with the next word',
-        only=(*RECURRENT_PAIR, 'model.alignment', ('dot', 'general', 'concat')),
-    )
-    kernel_width: int = option(3, 'positions in the window of a convolution', minimum=1, only=CONVOLUTIONAL)
-    dtype: Literal['float32', 'bfloat16'] = option('float32', 'type of computations; parameters are float32')
-    remat: bool = option(
-        False,
-        'recompute layers in the backward pass: less memory, about a quarter more FLOPs',
-        only=LAYERED,
-        free=True,
-    )
+from transformer.config.model import Model
+from transformer.config.tasks import TASKS, TaskOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,9 +140,15 @@ class Train:
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
-    beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=0.0)
+    optimizer: Literal['adam', 'adafactor'] = option(
+        'adam', 'rule by which gradients become updates: Adam, or Adafactor without momentum', '§5.3'
+    )
+    beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
+    beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
+    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=0.0, only=ADAM)
+    bias_correction: bool = option(
+        True, "correct Adam's averages for their start at 0, which BERT's code does not", '§5.3', only=ADAM
+    )
     weight_decay: float = option(
         0.0,
         'decoupled weight decay (AdamW): each update shrinks parameters, except biases and the scales of '

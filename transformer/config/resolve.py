@@ -17,6 +17,8 @@ from transformer.config.declare import ConfigError, check_meaning, check_name, c
 from transformer.config.options import OPTIONS, Config, Data, Model, Train
 from transformer.config.tasks import FORMS, TASKS, tasks_with
 
+# Positions that are added to the logits of attention.
+BIASES = ('relative', 'buckets', 'alibi')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
 # "about 37000 tokens" (§5.1), and the released code's number of embedding rows for them.
 PAPER_PIECES, PAPER_ROWS = 37_000, 40_960
@@ -131,9 +133,16 @@ def _derive_model(config: Config) -> Model:
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
+        init_std_positions=_std_positions(model)
+        if has_meaning(OPTIONS, values, 'model.init_std_positions')
+        else None,
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
         norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
     )
+
+
+def _std_positions(model: Model) -> float:
+    return model.init_std if model.init_std_positions is None else model.init_std_positions
 
 
 def _norm_final(model: Model) -> bool:
@@ -181,10 +190,10 @@ def _check_combinations(config: Config) -> None:
     if model.kind not in kinds:
         kinds = ', '.join(kinds)
         raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
-    if not has(config, 'pair') and model.tie_embeddings == 'decoder':
+    if not has(config, 'pair') and model.tie_embeddings in ('inputs', 'decoder'):
         raise ConfigError(
-            f"model.tie_embeddings='decoder': with train.task={train.task} a model has one embedding to tie "
-            'to the softmax; choose all or none'
+            f'model.tie_embeddings={model.tie_embeddings!r}: with train.task={train.task} a model has one '
+            'embedding to tie to the softmax; choose all or none'
         )
     _check_widths(config)
     _check_attention(model)
@@ -206,7 +215,7 @@ def _check_widths(config: Config) -> None:
     positions = has_meaning(OPTIONS, flatten(config), 'model.positions')
     if positions and model.positions == 'sinusoidal' and model.d_model % 2:
         raise ConfigError(f'model.d_model={model.d_model}: must be even for sinusoidal positions')
-    if model.kind == 'convolutional' and model.positions in ('rotary', 'relative'):
+    if model.kind == 'convolutional' and model.positions in ('rotary', *BIASES):
         raise ConfigError(
             f"model.positions={model.positions!r}: enters self-attention, which model.kind='convolutional' "
             'does not have; choose sinusoidal, learned or none'
@@ -220,8 +229,10 @@ def _check_widths(config: Config) -> None:
 def _check_attention(model: Model) -> None:
     """Rejects options that only full attention supports."""
     setting = f'model.attention={model.attention!r}'
-    if model.attention != 'full' and model.positions == 'relative':
-        raise ConfigError(f"{setting}: positions='relative' adds to all n x n logits; only 'full' holds them")
+    if model.attention != 'full' and model.positions in BIASES:
+        raise ConfigError(
+            f"{setting}: positions={model.positions!r} adds to all n x n logits; only 'full' holds them"
+        )
     if model.attention in ('linear', 'chunked', 'flash') and model.P_drop_attention:
         raise ConfigError(
             f'{setting}: holds no weights that model.P_drop_attention={model.P_drop_attention} could drop; '
@@ -259,10 +270,10 @@ def _check_text(config: Config) -> None:
     model, data, train, values = config.model, config.data, config.train, flatten(config)
     if model.vocab_size < data.pieces:
         raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
-    if data.vocabulary == 'separate' and model.tie_embeddings == 'all':
+    if data.vocabulary == 'separate' and model.tie_embeddings in ('all', 'inputs'):
         raise ConfigError(
-            "model.tie_embeddings='all': with data.vocabulary='separate' source and target share no pieces; "
-            'choose decoder or none'
+            f"model.tie_embeddings={model.tie_embeddings!r}: with data.vocabulary='separate' source and "
+            'target share no pieces; choose decoder or none'
         )
     if data.vocabulary == 'separate' and data.tokenizer == 'bytes':
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")

@@ -27,8 +27,11 @@ HELD = {
     'model.kind': ('transformer',),
     'model.norm_type': ('layernorm',),
     'model.positions': ('sinusoidal', 'learned'),
-    'model.activation': ('relu', 'gelu', 'gelu_tanh', 'swish'),
+    'model.rotary_pairs': ('halves',),
+    'model.activation': ('relu', 'gelu', 'gelu_tanh', 'quick_gelu', 'swish'),
     'model.attention': ('full', 'chunked', 'flash'),
+    'model.attention_scale': ('sqrt_d_k',),
+    'model.scale_logits': (False,),
     'model.biases': ('all',),
 }
 # The texts of a pair, and SentencePiece models whose pieces a list numbers, as Marian has them.
@@ -234,6 +237,7 @@ def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndar
     """Returns an encoder-decoder's tables of the source, the target and the softmax."""
     names = {
         'all': ('embedding', 'embedding', 'embedding'),
+        'inputs': ('embedding', 'embedding', 'softmax'),
         'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
         'none': ('source_embedding', 'target_embedding', 'softmax'),
     }

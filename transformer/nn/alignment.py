@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn import masks, matmul
-from transformer.nn.layers import glorot_uniform
+from transformer.nn.initializers import glorot_uniform
 
 
 class Aligned(NamedTuple):

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
+from transformer.nn import initializers
 from transformer.nn.kernels.full import FULL
 from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.kernels.table import self_attention
-from transformer.nn.layers import Dropout, Linear, glorot_uniform
+from transformer.nn.layers import Dropout, Linear
 from transformer.nn.positions import AttentionPositions
 from transformer.tokens import Tokens
 
@@ -28,7 +29,8 @@ class MultiHeadAttention(nn.Module):
         # cross-attention. The fused matrix's fan-out sets the range of the initial values.
         fused_query = 2 * keys + values if self.kind == 'self' else keys
         fused_memory = 2 * keys + values if self.kind == 'self' else keys + values
-        self.query = self._projection((m.h, m.d_k), fused_query)
+        # T5's query is smaller in place of its products with keys.
+        self.query = self._projection((m.h, m.d_k), fused_query, divisor=m.d_k**0.5)
         self.key = self._projection((m.h, m.d_k), fused_memory)
         self.value = self._projection((m.h, m.d_v), fused_memory)
         self.output = self._projection((m.d_model,), None, axes=2)
@@ -36,18 +38,33 @@ class MultiHeadAttention(nn.Module):
         if self.kind == 'self':
             self.positions = AttentionPositions(m)
 
-    def _projection(self, features: tuple[int, ...], fused: int | None, axes: int = 1) -> Linear:
+    def _projection(
+        self, features: tuple[int, ...], fused: int | None, axes: int = 1, divisor: float = 1.0
+    ) -> Linear:
         m = self.model
-        kernel_init = glorot_uniform(fused if m.init == 't2t' else None)
+        kernel_init = initializers.kernel(m, fused, divisor)
         return Linear(m, features, axes, use_bias=m.biases == 'all', kernel_init=kernel_init)
 
-    def __call__(
-        self, x: Float[Array, 'B T D'], text: Tokens, *, causal: bool, train: bool
-    ) -> Float[Array, 'B T D']:
-        """Computes self-attention over whole rows, within segments."""
-        (_, segments, positions), length = text, x.shape[1]
+    def _query(self, x: Float[Array, 'B Q D']) -> Float[Array, 'B Q H C']:
+        """Computes queries; kernels divide their products with keys by sqrt(d_k) (§3.2.1)."""
         query = self.query(x)
+        return query * self.model.d_k**0.5 if self.model.attention_scale == 'none' else query
+
+    def __call__(
+        self,
+        x: Float[Array, 'B T D'],
+        text: Tokens,
+        shared_bias: Float[Array, '#B H T T'] | None,
+        *,
+        causal: bool,
+        train: bool,
+    ) -> Float[Array, 'B T D']:
+        """Computes self-attention over whole rows, within segments; adds the stack's bias to the logits."""
+        (_, segments, positions), length = text, x.shape[1]
+        query = self._query(x)
         bias = self.positions.bias(query, positions, positions)
+        if shared_bias is not None:
+            bias = jnp.broadcast_to(shared_bias, (x.shape[0], *shared_bias.shape[1:]))
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
         kernel = self_attention(self.model)
@@ -66,7 +83,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, 'B Q D']:
         """Computes cross-attention to the keys and values from `project_memory`."""
         key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
-        rows = AttentionInputs(self.query(x), key, value, segments, memory_segments)
+        rows = AttentionInputs(self._query(x), key, value, segments, memory_segments)
         rows = self.prepare(FULL, rows, causal=False, train=train)
         return self.output(FULL.attend(rows, causal=False))
 
@@ -85,12 +102,18 @@ class MultiHeadAttention(nn.Module):
         return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
-        self, x: Float[Array, 'R 1 D'], state: AttentionState, position: Int[Array, 'R'], length: int
+        self,
+        x: Float[Array, 'R 1 D'],
+        state: AttentionState,
+        position: Int[Array, 'R'],
+        length: int,
+        shared_bias: Float[Array, 'R H 1 L'] | None,
     ) -> tuple[Float[Array, 'R 1 D'], AttentionState]:
         """Computes self-attention of the token at `position`, and the state with this token added."""
         here, places = position[:, None], jnp.arange(length)
-        query = self.query(x)
+        query = self._query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))
+        bias = bias if shared_bias is None else shared_bias
         query = self.positions.rotate(query, here, length)
         key = self.positions.rotate(self.key(x), here, length)
         token = Token(query, key, self.value(x), position, bias)

@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
 from transformer.nn import matmul
-from transformer.nn.layers import Dropout, broadcast_like, glorot_uniform
+from transformer.nn.initializers import glorot_uniform
+from transformer.nn.layers import Dropout, broadcast_like
 
 # A cell's state: float32 arrays with last axis U. The first is the output.
 Carry = tuple[Float[Array, '...'], ...]

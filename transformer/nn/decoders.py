@@ -38,7 +38,7 @@ class EncoderDecoder(nn.Module):
 
     def setup(self):
         m = self.model
-        if m.tie_embeddings == 'all':
+        if m.tie_embeddings in ('all', 'inputs'):
             self.source_embedding = self.target_embedding = Embedding(m, name='embedding')
         else:
             self.source_embedding, self.target_embedding = Embedding(m), Embedding(m)

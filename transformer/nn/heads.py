@@ -36,7 +36,7 @@ class Pieces(nn.Module):
         """Returns the vectors and the matrix whose product is the logits."""
         if 'places' in batch:
             x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
-        # With any other activation (swiglu), the head uses gelu.
+        # With any other activation (swiglu, geglu), the head uses gelu.
         activate = ACTIVATIONS.get(self.model.activation, ACTIVATIONS['gelu'])
         return self.logits.factors(self.head_norm(activate(self.head(x))))
 

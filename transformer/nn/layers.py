@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -10,23 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import matmul
+from transformer.nn import initializers, matmul
 from transformer.nn.kernels.kernel import KEEP_ALL
 from transformer.tokens import PAD
-
-
-def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
-    """Returns an initializer, uniform in ±sqrt(6 / (fan_in + fan_out)).
-
-    Args:
-      fan_out: the kernel's own if None.
-    """
-
-    def initialize(key, shape, dtype=jnp.float32):
-        limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
-
-    return initialize
 
 
 class Linear(nn.Module):
@@ -35,20 +22,21 @@ class Linear(nn.Module):
     Attributes:
       features: the axes that take the place of the last axes of x.
       axes: the number of axes of x that are mapped.
-      kernel_init: initialises the kernel as a matrix.
+      kernel_init: initialises the kernel as a matrix, if not as the model does.
     """
 
     model: Model
     features: tuple[int, ...]
     axes: int = 1
     use_bias: bool = True
-    kernel_init: nn.initializers.Initializer = glorot_uniform()
+    kernel_init: nn.initializers.Initializer | None = None
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B']) -> Float[Array, '*F']:
         mapped = x.shape[x.ndim - self.axes :]
         matrix = math.prod(mapped), math.prod(self.features)
-        initialize = lambda key: self.kernel_init(key, matrix).reshape(*mapped, *self.features)
+        kernel_init = self.kernel_init or initializers.kernel(self.model)
+        initialize = lambda key: kernel_init(key, matrix).reshape(*mapped, *self.features)
         kernel = self.param('kernel', initialize)
         bias = self.param('bias', nn.initializers.zeros, self.features) if self.use_bias else None
         cast = lambda array: None if array is None else array.astype(self.model.dtype)
@@ -56,7 +44,7 @@ class Linear(nn.Module):
 
 
 def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> Linear:
-    """Returns a linear map of the last axis with a Glorot-uniform kernel."""
+    """Returns a linear map of the last axis."""
     return Linear(model, (width,), use_bias=use_bias, name=name)
 
 
@@ -190,14 +178,18 @@ ACTIVATIONS = {
     'gelu': functools.partial(jax.nn.gelu, approximate=False),
     'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
     'swish': jax.nn.silu,
+    'quick_gelu': lambda x: x * jax.nn.sigmoid(1.702 * x),
 }
+# The activations of one of two inner layers, whose outputs are multiplied (Shazeer 2020).
+GATED = {'swiglu': ACTIVATIONS['swish'], 'geglu': ACTIVATIONS['gelu_tanh']}
 
 
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
 
-    gelu is exact, gelu_tanh its approximation in GPT-2. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020).
-    With the same d_ff it has 1.5 times the parameters.
+    gelu is exact, gelu_tanh its approximation in GPT-2, and quick_gelu that in CLIP, x sigmoid(1.702 x).
+    swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020), and geglu, of T5 1.1, has gelu_tanh in place of
+    swish. With the same d_ff they have 1.5 times the parameters.
     """
 
     model: Model
@@ -207,8 +199,8 @@ class FeedForward(nn.Module):
         m = self.model
         through = lambda x, width, name: linear(m, width, use_bias=m.biases != 'none', name=name)(x)
         inner = through(x, m.d_ff, 'inner')
-        if m.activation == 'swiglu':
-            inner = jax.nn.silu(inner) * through(x, m.d_ff, 'gate')
+        if m.activation in GATED:
+            inner = GATED[m.activation](inner) * through(x, m.d_ff, 'gate')
         else:
             inner = ACTIVATIONS[m.activation](inner)
         inner = Dropout(m.P_drop_relu)(inner, train=train)
@@ -219,10 +211,12 @@ class Embedding(nn.Module):
     """One V x d_model matrix, used as input embedding and as softmax (§3.4)."""
 
     model: Model
+    content: Literal['words', 'softmax'] = 'words'
 
     def setup(self):
-        shape = (self.model.vocab_size, self.model.d_model)
-        self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
+        m = self.model
+        initial = initializers.table(m, self.content, m.d_model)
+        self.table = self.param('table', initial, (m.vocab_size, m.d_model))
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
         """Returns each token's row, times sqrt(d_model) unless the model does not scale embeddings.
@@ -247,11 +241,12 @@ class Softmax(nn.Module):
     """
 
     model: Model
-    embedding: Embedding  # whose matrix it shares, unless model.tie_embeddings is none
+    embedding: Embedding  # whose matrix it shares, unless it has its own
 
     def setup(self):
-        if self.model.tie_embeddings == 'none':
-            self.softmax = Embedding(self.model)
+        self.has_matrix = self.model.tie_embeddings in ('inputs', 'none')
+        if self.has_matrix:
+            self.softmax = Embedding(self.model, 'softmax')
         if self.model.softmax_bias:
             self.softmax_bias = self.param('softmax_bias', nn.initializers.zeros, (self.model.vocab_size,))
 
@@ -261,7 +256,9 @@ class Softmax(nn.Module):
 
     def factors(self, x: Float[Array, '*B D']) -> tuple[Float[Array, '*B _'], Float[Array, 'V _']]:
         """Returns the vectors and the matrix whose product is the logits. A bias is its last column."""
-        matrix = (self.softmax if self.model.tie_embeddings == 'none' else self.embedding).matrix()
+        matrix = (self.softmax if self.has_matrix else self.embedding).matrix()
+        if self.model.scale_logits:
+            x = x * self.model.d_model**-0.5
         if not self.model.softmax_bias:
             return x, matrix
         bias = self.softmax_bias[:, None].astype(matrix.dtype)

@@ -1,8 +1,11 @@
 """Positional information (§3.5). Only this file and plain.py in nn/ read `model.positions`.
 
 Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
-rotate queries and keys (rotary), or they are added to the attention logits (relative).
+rotate queries and keys (rotary), or they are added to the attention logits (relative; buckets and alibi,
+which are the same for all layers of a stack).
 """
+
+import math
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,11 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
+from transformer.nn import initializers
 from transformer.nn.layers import Norm, broadcast_like
 from transformer.nn.matmul import sum_type
 
 # Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
 RELATIVE_CLIP = 16
+# T5's buckets of distances, and the distance from which all are in the last one.
+BUCKETS, FARTHEST = 32, 128
 
 
 def sinusoid(length: int, d_model: int, kind: str, dtype=np.float32) -> Float[np.ndarray, 'L D']:
@@ -58,7 +64,8 @@ class InputPositions(nn.Module):
 
     def _table(self, name: str, rows: int) -> Float[Array, 'L D']:
         width = self.model.d_model
-        return jnp.asarray(self.param(name, nn.initializers.normal(width**-0.5), (rows, width)))
+        content = 'positions' if name == 'table' else name
+        return jnp.asarray(self.param(name, initializers.table(self.model, content, width), (rows, width)))
 
 
 class AttentionPositions(nn.Module):
@@ -68,19 +75,26 @@ class AttentionPositions(nn.Module):
 
     def setup(self):
         if self.model.positions == 'relative':
-            shape = (2 * RELATIVE_CLIP + 1, self.model.d_k)
-            self.table = self.param('table', nn.initializers.normal(self.model.d_k**-0.5), shape)
+            initial = initializers.table(self.model, 'positions', self.model.d_k)
+            self.table = self.param('table', initial, (2 * RELATIVE_CLIP + 1, self.model.d_k))
 
     def rotate(
         self, x: Float[Array, 'B T H C'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T H C']:
-        """Rotates queries or keys by positions below `length` (Su et al. 2021), in pairs (i, i + C/2)."""
+        """Rotates queries or keys by positions below `length` (Su et al. 2021).
+
+        The pairs that are rotated are (2i, 2i + 1), as in the paper, or (i, i + C/2).
+        """
         if self.model.positions != 'rotary':
             return x
         half = self.model.d_k // 2
         angle = np.arange(length)[:, None] * 10000.0 ** -(np.arange(half) / half)[None, :]
         cos = jnp.asarray(np.cos(angle), x.dtype)[positions][:, :, None, :]
         sin = jnp.asarray(np.sin(angle), x.dtype)[positions][:, :, None, :]
+        if self.model.rotary_pairs == 'interleaved':
+            left, right = x[..., ::2], x[..., 1::2]
+            rotated = [left * cos - right * sin, left * sin + right * cos]
+            return jnp.stack(rotated, axis=-1).reshape(x.shape)
         left, right = x[..., :half], x[..., half:]
         return jnp.concatenate([left * cos - right * sin, left * sin + right * cos], axis=-1)
 
@@ -101,3 +115,60 @@ class AttentionPositions(nn.Module):
         distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
         index = jnp.clip(distance, -RELATIVE_CLIP, RELATIVE_CLIP) + RELATIVE_CLIP
         return jnp.take_along_axis(by_distance, index, axis=-1)
+
+
+def bucket_of(distance: int, *, causal: bool) -> int:
+    """Returns the bucket of a distance, key position - query position (Raffel et al. 2020, §2.1).
+
+    Half of the buckets are one distance wide, the others get wider as its logarithm. An encoder has buckets
+    for keys on the left, then as many for keys on the right; a decoder has all for the left.
+    """
+    count = BUCKETS if causal else BUCKETS // 2
+    exact, away = count // 2, max(-distance, 0) if causal else abs(distance)
+    if away >= exact:
+        share = math.log(away / exact) / math.log(FARTHEST / exact)
+        away = min(exact + int(share * (count - exact)), count - 1)
+    return away + (count if distance > 0 and not causal else 0)
+
+
+def slopes(heads: int) -> Float[np.ndarray, 'H']:
+    """Returns 2^(-8i/n) for the heads i = 1 to n (Press et al. 2022, §3)."""
+    return 2.0 ** (-8.0 * np.arange(1, heads + 1, dtype=np.float32) / heads)
+
+
+class StackPositions(nn.Module):
+    """Computes what all layers of a stack add to the logits of self-attention (buckets, alibi).
+
+    - buckets: a number for each head and bucket of distances (Raffel et al. 2020).
+    - alibi: the distance times a slope for each head (Press et al. 2022); in an encoder on both sides.
+    """
+
+    model: Model
+    causal: bool
+
+    def setup(self):
+        if self.model.positions == 'buckets':
+            # Glorot uniform, by TensorFlow's default in T5's code.
+            self.table = self.param('table', initializers.glorot_uniform(), (BUCKETS, self.model.h))
+
+    def __call__(
+        self, length: int, queries: Int[Array, 'B Q'] | None = None
+    ) -> Float[Array, 'B H Q K'] | None:
+        """Computes the bias of queries, by default one at each of `length` positions, for all positions.
+
+        Returns:
+          The bias times sqrt(d_k), by which kernels divide the logits; None if positions enter elsewhere.
+        """
+        m = self.model
+        if m.positions not in ('buckets', 'alibi'):
+            return None
+        places = jnp.arange(length)
+        queries = places[None] if queries is None else queries
+        distance = places[None, None] - queries[..., None]
+        if m.positions == 'alibi':
+            bias = -jnp.abs(distance)[..., None] * slopes(m.h)[None, None, None]
+        else:
+            distances = range(-FARTHEST, FARTHEST + 1)
+            buckets = jnp.array([bucket_of(distance, causal=self.causal) for distance in distances])
+            bias = self.table[buckets[jnp.clip(distance, -FARTHEST, FARTHEST) + FARTHEST]]
+        return jnp.moveaxis(bias, -1, 1) * m.d_k**0.5

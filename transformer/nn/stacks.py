@@ -11,7 +11,7 @@ from transformer.nn.attention import MultiHeadAttention
 from transformer.nn.cache import DecoderState, places
 from transformer.nn.kernels.kernel import AttentionState
 from transformer.nn.layers import Dropout, FeedForward, FinalNorm, Sublayer
-from transformer.nn.positions import InputPositions
+from transformer.nn.positions import InputPositions, StackPositions
 from transformer.tokens import Tokens
 
 
@@ -46,10 +46,17 @@ class Layer(nn.Module):
         self.feed_forward_sublayer = Sublayer(self.model)
 
     def __call__(
-        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None = None, *, train: bool
+        self,
+        x: Float[Array, 'B T D'],
+        text: Tokens,
+        memory: Memory | None,
+        bias: Float[Array, '1 H T T'] | None,
+        *,
+        train: bool,
     ) -> Float[Array, 'B T D']:
+        """Runs whole rows; `bias` is what all layers add to the logits of self-attention."""
         projected, around = self.project(memory), self.self_attention_sublayer
-        y = self.self_attention(around.before(x), text, causal=self.causal, train=train)
+        y = self.self_attention(around.before(x), text, bias, causal=self.causal, train=train)
         x = around.after(x, y, train=train)
         if self.cross:
             around = self.cross_attention_sublayer
@@ -74,10 +81,11 @@ class Layer(nn.Module):
         position: Int[Array, 'R'],
         length: int,
         projected: Projected | None,
+        bias: Float[Array, 'R H 1 L'] | None,
     ) -> tuple[Float[Array, 'R 1 D'], AttentionState]:
         """Runs one position of R = B·W hypotheses, W per sentence of `projected`."""
         around = self.self_attention_sublayer
-        y, state = self.self_attention.over_state(around.before(x), state, position, length)
+        y, state = self.self_attention.over_state(around.before(x), state, position, length, bias)
         x = around.after(x, y, train=False)
         if self.cross:
             around = self.cross_attention_sublayer
@@ -104,15 +112,18 @@ class Stack(nn.Module):
         self.layers = [
             Layer(self.model, self.causal, self.cross, name=f'layer_{i}') for i in range(self.depth)
         ]
+        self.positions = StackPositions(self.model, self.causal)
         self.final = FinalNorm(self.model)
 
     def __call__(
         self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None = None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        recomputed = nn.remat(lambda layer, x: layer(x, text, memory, train=True))
+        # Within a segment, positions differ as places in the row do.
+        bias = self.positions(x.shape[1])
+        recomputed = nn.remat(lambda layer, x: layer(x, text, memory, bias, train=True))
         for layer in self.layers:
             recomputes = self.model.remat and train
-            x = recomputed(layer, x) if recomputes else layer(x, text, memory, train=train)
+            x = recomputed(layer, x) if recomputes else layer(x, text, memory, bias, train=train)
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
@@ -128,9 +139,9 @@ class Stack(nn.Module):
         self, x: Float[Array, 'R 1 D'], state: DecoderState, length: int, projected: list[Projected | None]
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
         """Runs one position of every hypothesis through all layers."""
-        updated = []
+        updated, bias = [], self.positions(length, state.position[:, None])
         for layer, before, keys_values in zip(self.layers, state.layers, projected, strict=True):
-            x, after = layer.step(x, before, state.position, length, keys_values)
+            x, after = layer.step(x, before, state.position, length, keys_values, bias)
             updated.append(after)
         return self.final(x)[:, 0], DecoderState(state.position + 1, updated)
 

@@ -1,4 +1,4 @@
-"""Adam and the learning rate of §5.3, other schedules, clipping, weight decay and moving averages."""
+"""Adam and the learning rate of §5.3, Adafactor, other schedules, clipping, weight decay and averages."""
 
 import functools
 import math
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, Train
 
 # The names of parameters without weight decay.
 UNDECAYED = ('bias', 'scale')
@@ -42,12 +42,12 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
     return risen * (1.0 - t if train.schedule == 'linear' else (1.0 + jnp.cos(jnp.pi * t)) / 2.0)
 
 
-def adam(config: Config) -> optax.GradientTransformation:
-    """Returns Adam with this learning rate, and with any clipping and weight decay that the config asks for.
+def optimizer(config: Config) -> optax.GradientTransformation:
+    """Returns Adam or Adafactor with this learning rate, and the clipping and decay that the config asks for.
 
     - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
       2013).
-    - weight_decay: w ← w - learning rate · (Adam's direction + weight_decay · w), for all parameters but
+    - weight_decay: w ← w - learning rate · (the direction + weight_decay · w), for all parameters but
       biases and the scales of norms (AdamW, Loshchilov and Hutter 2019).
     - frozen: parameters whose names begin with one of these prefixes keep their values, and their gradients
       do not count in |g|.
@@ -55,7 +55,7 @@ def adam(config: Config) -> optax.GradientTransformation:
     train = config.train
     # optax passes the number of updates already made.
     schedule = lambda count: learning_rate(config, count + 1)
-    parts = [optax.scale_by_adam(train.beta1, train.beta2, train.adam_eps)]
+    parts = [_adam(train) if train.optimizer == 'adam' else _adafactor()]
     if train.clip_norm:
         parts.insert(0, optax.clip_by_global_norm(train.clip_norm))
     if train.weight_decay:
@@ -65,6 +65,30 @@ def adam(config: Config) -> optax.GradientTransformation:
         still = optax.masked(optax.set_to_zero(), functools.partial(frozen, train.frozen))
         parts = [still, *parts, still]
     return optax.chain(*parts)
+
+
+def _adam(train: Train) -> optax.GradientTransformation:
+    """Scales gradients to m / (sqrt(v) + ε), where m and v are corrected for their start at 0 or not."""
+    corrected = optax.scale_by_adam(train.beta1, train.beta2, train.adam_eps)
+    if train.bias_correction:
+        return corrected
+
+    def update(gradient, state, params=None):
+        _, state = corrected.update(gradient, state, params)
+        direction = lambda m, v: m / (jnp.sqrt(v) + train.adam_eps)
+        return jax.tree.map(direction, state.mu, state.nu), state
+
+    return optax.GradientTransformation(corrected.init, update)
+
+
+def _adafactor() -> optax.GradientTransformation:
+    """Returns Adafactor without momentum, as T5 uses it (Shazeer and Stern 2018, algorithm 4).
+
+    The second moments of an array are factored over its two largest axes if both have at least 128 entries.
+    """
+    return optax.chain(
+        optax.scale_by_factored_rms(), optax.clip_by_block_rms(1.0), optax.scale_by_param_block_rms()
+    )
 
 
 def frozen(prefixes: str, params):

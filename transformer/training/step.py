@@ -37,7 +37,7 @@ def initial_state(config: Config) -> TrainState:
     def create(key):
         params = models.initialize(config, key)
         average = params if config.train.ema else None
-        return TrainState(jnp.int32(0), params, optim.adam(config).init(params), average)
+        return TrainState(jnp.int32(0), params, optim.optimizer(config).init(params), average)
 
     # Always threefry, so that `train.prng` changes only the dropout masks.
     return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
@@ -48,7 +48,7 @@ def started_state(config: Config, start: Callable[[models.Params], models.Params
     params = start(jax.device_get(initial_state(config).params))
     # A copy, because an update reuses the memory of both trees.
     average = jax.tree.map(jnp.array, params) if config.train.ema else None
-    return TrainState(jnp.int32(0), params, jax.jit(optim.adam(config).init)(params), average)
+    return TrainState(jnp.int32(0), params, jax.jit(optim.optimizer(config).init)(params), average)
 
 
 def dropout_key(config: Config, step: Int[Array, '']) -> Array:
@@ -99,7 +99,7 @@ def train_step(
     sent, total = parallel.sum_over_devices((sent, total))
     # A batch of only empty rows has no weight.
     gradient = jax.tree.map(lambda g: g.astype(jnp.float32) / jnp.maximum(total['weight'], 1.0), sent)
-    updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
+    updates, optimizer = optim.optimizer(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     total = {**total, 'gradient_norm': optax.tree.norm(gradient)}
     step, ema = state.step + 1, state.ema

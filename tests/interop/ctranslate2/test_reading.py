@@ -271,7 +271,8 @@ def test_other_rotary_positions_and_gates_are_refused(tmp_path):
         # The whole of a head.
         ({number(i, 'dim'): np.array(8, np.int32) for i in range(2)}, None),
         ({number(1, 'dim'): np.array(4, np.int32)}, 'layer_1/self_attention/rotary_dim=4'),
-        ({number(0, 'interleave'): np.array(1, np.int8)}, 'rotary_interleave=1'),
+        ({number(0, 'interleave'): np.array(1, np.int8)}, 'rotary_interleave=[01]'),
+        ({number(i, 'interleave'): np.array(2, np.int8) for i in range(2)}, 'rotary_interleave=2'),
         ({number(i, 'interleave'): None for i in range(2)}, 'rotary_interleave: missing'),
         ({number(0, 'base'): np.array(500, np.float32)}, 'rotary_base=500'),
         ({number(0, 'scaling_type'): np.array(0, np.int8)}, 'rotary_scaling_type=0'),

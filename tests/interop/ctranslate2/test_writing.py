@@ -54,7 +54,7 @@ VARIANTS = {
         'model.activation': 'gelu',
         'model.start': 'learned',
     },
-    'separate': SEPARATE | {'model.norm': 'pre', 'model.norm_final': False, 'model.activation': 'gelu_tanh'},
+    'separate': SEPARATE | {'model.norm': 'pre', 'model.norm_final': False, 'model.activation': 'quick_gelu'},
     'decoder': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
     'joint': {'model.tie_embeddings': 'none'},
     'rotary': {'model.positions': 'rotary', 'model.norm': 'pre', 'model.activation': 'swiglu'},
@@ -69,7 +69,12 @@ TEXT_VARIANTS = {
         'model.scale_embeddings': False,
     },
     'rotary': {'model.positions': 'rotary', 'model.activation': 'swish', 'model.tie_embeddings': 'none'},
-    'gated': {'model.positions': 'rotary', 'model.activation': 'swiglu', 'model.norm': 'pre'},
+    'gated': {
+        'model.positions': 'rotary',
+        'model.rotary_pairs': 'interleaved',
+        'model.activation': 'swiglu',
+        'model.norm': 'pre',
+    },
     'bias': {'model.sinusoid': 'halves', 'model.softmax_bias': True, 'model.norm_epsilon': 1e-5},
 }
 PAIRS = sentences.sentence_pairs('dev')[:12]

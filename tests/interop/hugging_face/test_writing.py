@@ -34,7 +34,7 @@ LEARNED = {'model.positions': 'learned', 'model.max_len': 310}
 PAIRS = {
     'base': {'model.vocab_size': 410},
     'marian': {'model.sinusoid': 'halves', 'model.activation': 'swish', 'model.softmax_bias': True},
-    'learned': LEARNED | {'model.start': 'learned', 'model.activation': 'gelu_tanh'},
+    'learned': LEARNED | {'model.start': 'learned', 'model.activation': 'quick_gelu'},
     'separate': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'},
     'decoder': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
     'released code': {
@@ -165,7 +165,11 @@ def test_vision_transformers(tmp_path):
 REFUSED = [
     (PAIR, 'model.norm', 'pre'),
     (PAIR, 'model.positions', 'rotary'),
+    (PAIR, 'model.positions', 'buckets'),
     (PAIR, 'model.activation', 'swiglu'),
+    (PAIR, 'model.activation', 'geglu'),
+    (PAIR, 'model.attention_scale', 'none'),
+    (PAIR, 'model.scale_logits', True),
     (PAIR, 'model.norm_type', 'rmsnorm'),
     (PAIR, 'model.norm_embedding', True),
     (PAIR, 'model.biases', 'ffn'),
@@ -174,6 +178,7 @@ REFUSED = [
     (BERT, 'model.norm_embedding', False),
     (BERT, 'model.norm', 'pre'),
     (GPT2, 'model.positions', 'rotary'),
+    (GPT2, 'model.positions', 'alibi'),
     (GPT2, 'model.norm', 'post'),
     (GPT2, 'model.norm_final', False),
 ]
@@ -181,7 +186,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(('base', 'option', 'value'), REFUSED)
 def test_what_has_no_place_is_refused_by_name(base, option, value):
-    more = {'model.max_len': None} if value == 'rotary' else {}
+    more = {'model.max_len': None} if option == 'model.positions' else {}
     with pytest.raises(ConfigError, match=f'^{option}={value}[:,] '):
         writing.check(config_of(base | more | {option: value}))
 

@@ -13,7 +13,7 @@ SIDES = 'encoder', 'decoder'
 TOKENIZER = 'tokenizer.json'  # of the library `tokenizers`
 # CTranslate2's names of our pieces that are no part of a text.
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
-ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
+ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu', 4: 'quick_gelu'}
 GATE = '0_noact'  # the number of swiglu's second input layer, beside the activation swish
 
 

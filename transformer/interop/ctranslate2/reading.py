@@ -252,17 +252,23 @@ def _number(name: str, value: np.ndarray | int) -> int:
 
 
 def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
-    """Removes the layers' numbers of rotary positions and returns the option, empty if there are none."""
+    """Removes the numbers of rotary positions in the layers, and returns the options that they set."""
     numbers = [name for name in arrays if '/self_attention/rotary_' in name]
     if numbers and not any(name.endswith('rotary_interleave') for name in numbers):
         raise ConfigError(f'{names.FILE}: rotary_interleave: missing')
     whole = np.size(arrays.get('layer_0/self_attention/layer_norm/gamma', ())) // heads
-    possible = {'rotary_dim': (0, whole), 'rotary_interleave': (0,), 'rotary_base': (10000,)}
+    possible = {'rotary_dim': (0, whole), 'rotary_interleave': (0, 1), 'rotary_base': (10000,)}
     for name in numbers:
         value, kind = arrays.pop(name), name.split('/')[-1]
         if value.size != 1 or value.item() not in possible.get(kind, ()):
             raise ConfigError(f'{names.FILE}: {name}={value.tolist()}: no model here has it')
-    return {'model.positions': 'rotary'} if numbers else {}
+        if kind == 'rotary_interleave':
+            # The same in all layers.
+            possible[kind] = (value.item(),)
+    if not numbers:
+        return {}
+    pairs = 'interleaved' if possible['rotary_interleave'] == (1,) else 'halves'
+    return {'model.positions': 'rotary', 'model.rotary_pairs': pairs}
 
 
 def _positions(arrays: Arrays) -> dict[str, object]:

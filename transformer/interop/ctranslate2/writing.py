@@ -33,6 +33,7 @@ LONGEST = 2048  # pieces of a sentence of a pair
 # The values of these options that CTranslate2 has, in place of those in `foreign.HELD`.
 HELD = {
     'model.positions': ('sinusoidal', 'learned', 'rotary'),
+    'model.rotary_pairs': ('halves', 'interleaved'),
     'model.activation': (*names.ACTIVATIONS.values(), 'swiglu'),
 }
 
@@ -105,7 +106,7 @@ def _spec(config: Config, form: str):
         'layernorm_embedding': m.norm_embedding,
         # 0 stands for the whole of each head.
         'rotary_dim': 0 if m.positions == 'rotary' else None,
-        'rotary_interleave': False,
+        'rotary_interleave': m.rotary_pairs == 'interleaved',
     }
     decoder_spec = functools.partial(specs.transformer_spec.TransformerDecoderSpec, num_heads=m.h, **options)
     if form == 'pair':

@@ -22,6 +22,7 @@ ACTIVATIONS = {
     'gelu_new': 'gelu_tanh',
     'gelu_fast': 'gelu_tanh',
     'gelu_pytorch_tanh': 'gelu_tanh',
+    'quick_gelu': 'quick_gelu',
     'silu': 'swish',
     'swish': 'swish',
 }

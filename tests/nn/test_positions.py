@@ -1,0 +1,137 @@
+"""Positions in the logits of attention, and rotated pairs, recomputed by hand or in numpy."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.config import config_dict, resolve
+from transformer.nn import models, positions
+from transformer.nn.attention import MultiHeadAttention
+from transformer.tokens import Tokens
+
+MODEL = resolve(
+    config_dict({'model.d_model': 12, 'model.h': 4, 'model.d_k': 6, 'model.d_v': 3, 'data.pieces': 300})
+).model
+# The least distances of T5's buckets beyond those of one distance each: 8 · 16^(k/8), 16 · 8^(k/16).
+ENCODER = [8, 12, 16, 23, 32, 46, 64, 91]
+DECODER = [16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+
+
+def test_buckets_of_an_encoder():
+    left = [min(n, 7) + sum(n >= start for start in ENCODER) for n in range(200)]
+    assert [positions.bucket_of(-n, causal=False) for n in range(200)] == left
+    assert [positions.bucket_of(n, causal=False) for n in range(1, 200)] == [16 + n for n in left[1:]]
+
+
+def test_buckets_of_a_decoder():
+    left = [min(n, 15) + sum(n >= start for start in DECODER) for n in range(200)]
+    assert [positions.bucket_of(-n, causal=True) for n in range(200)] == left
+    assert left[-1] == positions.BUCKETS - 1
+
+
+def bias_of(kind: str, causal: bool, table: np.ndarray | None = None, *arguments) -> np.ndarray:
+    """The bias of a stack in the logits, after the division by sqrt(d_k)."""
+    stack = positions.StackPositions(dataclasses.replace(MODEL, positions=kind), causal)
+    params = {} if table is None else {'table': jnp.asarray(table)}
+    return np.asarray(stack.apply({'params': params}, *arguments)) / np.sqrt(6.0)
+
+
+@pytest.mark.parametrize('causal', [False, True])
+def test_the_bias_of_buckets(causal):
+    table = np.random.default_rng(0).normal(size=(32, 4)).astype('f')
+    found = bias_of('buckets', causal, table, 150)
+    assert found.shape == (1, 4, 150, 150)
+    for query, key in ((0, 0), (9, 2), (2, 9), (149, 0), (0, 149), (140, 100)):
+        bucket = positions.bucket_of(key - query, causal=causal)
+        np.testing.assert_allclose(found[0, :, query, key], table[bucket], rtol=1e-5)
+    # One query of a search, for each of two hypotheses.
+    stepped = bias_of('buckets', causal, table, 150, jnp.array([[9], [140]]))
+    np.testing.assert_allclose(stepped[:, :, 0], found[0][:, [9, 140]].swapaxes(0, 1), rtol=1e-6)
+
+
+def test_the_bias_of_alibi():
+    # 2^(-8i/4) for the heads i = 1 to 4.
+    slopes = np.array([1 / 4, 1 / 16, 1 / 64, 1 / 256])
+    distance = np.abs(np.arange(5)[:, None] - np.arange(5))
+    found = bias_of('alibi', True, None, 5)
+    np.testing.assert_allclose(found[0], -slopes[:, None, None] * distance, rtol=1e-5)
+
+
+def test_other_positions_have_no_bias_of_a_stack():
+    stack = positions.StackPositions(dataclasses.replace(MODEL, positions='relative'), True)
+    assert stack.apply({}, 5) is None
+
+
+@pytest.mark.parametrize(('pairs', 'first'), [('halves', (0, 3)), ('interleaved', (0, 1))])
+def test_rotated_pairs(pairs, first):
+    model = dataclasses.replace(MODEL, positions='rotary', rotary_pairs=pairs)
+    x = np.random.default_rng(0).normal(size=(1, 7, 2, 6)).astype('f')
+    place = np.arange(7)[None]
+    found = positions.AttentionPositions(model).apply(
+        {}, jnp.asarray(x), jnp.asarray(place), 7, method='rotate'
+    )
+    step = first[1] - first[0]
+    for pair in range(3):
+        i = pair if pairs == 'halves' else 2 * pair
+        angle = place[0] * 10000.0 ** (-2 * pair / 6)
+        turned = (x[0, ..., i] + 1j * x[0, ..., i + step]) * np.exp(1j * angle)[:, None]
+        np.testing.assert_allclose(found[0, ..., i], turned.real, atol=1e-5)
+        np.testing.assert_allclose(found[0, ..., i + step], turned.imag, atol=1e-5)
+
+
+@pytest.mark.parametrize('scale', ['sqrt_d_k', 'none'])
+def test_attention_with_a_bias_of_the_stack(scale):
+    """softmax(QK^T / sqrt(d_k) + bias) V, or without the division (T5)."""
+    rng = np.random.default_rng(0)
+    model = dataclasses.replace(MODEL, positions='alibi', attention_scale=scale, biases='none')
+    shapes = {'query': (12, 4, 6), 'key': (12, 4, 6), 'value': (12, 4, 3), 'output': (4, 3, 12)}
+    params = {name: {'kernel': rng.normal(size=shape).astype('f') / 3} for name, shape in shapes.items()}
+    x, places = rng.normal(size=(1, 5, 12)).astype('f'), jnp.arange(5)[None]
+    bias = positions.StackPositions(model, True).apply({}, 5)
+    found = MultiHeadAttention(model, 'self').apply(
+        {'params': jax.tree.map(jnp.asarray, params)},
+        jnp.asarray(x),
+        Tokens(places, jnp.ones_like(places), places),
+        bias,
+        causal=True,
+        train=False,
+    )
+    q, k, v = (np.einsum('TD,DHC->HTC', x[0], params[name]['kernel']) for name in ('query', 'key', 'value'))
+    logits = np.einsum('HQC,HKC->HQK', q, k) / (np.sqrt(6) if scale == 'sqrt_d_k' else 1.0)
+    logits -= np.array([1 / 4, 1 / 16, 1 / 64, 1 / 256])[:, None, None] * (
+        np.arange(5)[:, None] - np.arange(5)
+    )
+    weights = np.tril(np.exp(logits))
+    weights /= weights.sum(-1, keepdims=True)
+    expected = np.einsum('HQK,HKE,HED->QD', weights, v, params['output']['kernel'])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_of_the_buckets_of_both_stacks():
+    """As finite differences say, also where layers are recomputed."""
+    sizes = {'model.N': 2, 'model.d_model': 8, 'model.d_ff': 8, 'model.h': 2, 'model.P_drop': 0.0}
+    config = resolve(config_dict({**sizes, 'model.positions': 'buckets', 'data.pieces': 300}))
+    batch = jax.tree.map(jnp.asarray, models.blank(config, 2, 6))
+    text = Tokens(jnp.arange(12).reshape(2, 6) + 3, *batch['source'][1:])
+    batch = dict.fromkeys(batch, text)
+    params = models.initialize(config, jax.random.key(0))
+
+    def loss(params, remat):
+        recomputing = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=remat))
+        logits = models.build(recomputing).apply({'params': params}, batch, train=True)
+        return jnp.sum(jnp.sin(jnp.arange(logits.size).reshape(logits.shape)) * logits)
+
+    gradients = [jax.jit(jax.grad(loss), static_argnums=1)(params, remat) for remat in (False, True)]
+    for side in ('encoder', 'decoder'):
+        first, again = (np.asarray(gradient[side]['positions']['table']) for gradient in gradients)
+        np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-5)
+        moved = lambda size, side=side, first=first: {
+            **params,
+            side: {**params[side], 'positions': {'table': params[side]['positions']['table'] + size * first}},
+        }
+        size = 0.01 / np.abs(first).max()
+        slope = (loss(moved(size), False) - loss(moved(-size), False)) / (2 * size)
+        assert float(slope) == pytest.approx((first**2).sum(), rel=0.02)

@@ -1,0 +1,48 @@
+"""The numbers of parameters of published models, by shapes alone: no array is made."""
+
+import pathlib
+
+import pytest
+
+from transformer.config import has, replace, resolve
+from transformer.config.files import read_config_file
+from transformer.nn import cost, models
+
+CONFIGS = pathlib.Path(__file__).parent.parent / 'configs'
+PUBLISHED = {
+    'bert_base': 109_482_240,
+    'bert_large': 335_141_888,
+    'gpt2_small': 124_439_808,
+    'gpt2_medium': 354_823_168,
+    'gpt2_large': 774_030_080,
+    'gpt2_xl': 1_557_611_200,
+    'gpt3_175b': 174_604_259_328,
+    'bloom_560m': 559_214_592,
+    't5_small': 60_506_624,
+    't5_base': 222_903_552,
+    't5_1_1_small': 76_961_152,
+    't5_1_1_base': 247_577_856,
+    'vit_ti16': 5_717_416,
+    'vit_s16': 22_050_664,
+    'vit_b16': 86_567_656,
+    'vit_l16': 304_326_632,
+}
+# BERT's number is of the encoder with its pooler, a linear map from d_model to d_model. Our encoder has no
+# pooler, but the linear map of the head for hidden pieces has as many parameters; the rest of that head does
+# not count.
+UNCOUNTED = {'bert_base': ('head_norm', 'softmax_bias'), 'bert_large': ('head_norm', 'softmax_bias')}
+
+
+@pytest.mark.parametrize('name', PUBLISHED)
+def test_parameters_of_published_models(name):
+    config = resolve(read_config_file(str(CONFIGS / f'{name}.py')))
+
+    def count(layers: int) -> int:
+        sizes = {'model.N': layers} | ({'model.N_decoder': layers} if has(config, 'pair') else {})
+        shapes = models.parameter_shapes(replace(config, sizes))
+        return sum(
+            cost.parameters(part) for key, part in shapes.items() if key not in UNCOUNTED.get(name, ())
+        )
+
+    # All layers are equal, so two tell the size of each.
+    assert count(1) + (config.model.N - 1) * (count(2) - count(1)) == PUBLISHED[name]

@@ -1,0 +1,51 @@
+"""First values of parameters; the only file in nn/ that reads `model.init`."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax.linen.initializers import Initializer, normal, truncated_normal
+
+from transformer.config import Model
+
+# With these values of `model.init`, all kernels and tables have the standard deviation `model.init_std`.
+# The truncated distribution ends at two of them, as in BERT's code.
+_EQUAL = {'normal': normal, 'truncated_normal': truncated_normal}
+
+
+def glorot_uniform(fan_out: int | None = None) -> Initializer:
+    """Returns an initializer, uniform in ±sqrt(6 / (fan_in + fan_out)).
+
+    Args:
+      fan_out: the kernel's own if None.
+    """
+
+    def initialize(key, shape, dtype=jnp.float32):
+        limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return initialize
+
+
+def kernel(model: Model, fused: int | None = None, divisor: float = 1.0) -> Initializer:
+    """Returns the initializer of a linear map's matrix.
+
+    Args:
+      fused: the fan-out of the released code's kernel that this matrix is a part of, if it is one.
+      divisor: divides the values of T5's initialisation, N(0, 1/fan_in).
+    """
+    if model.init in _EQUAL:
+        return _EQUAL[model.init](model.init_std)
+    if model.init == 't5':
+        return lambda key, shape: normal(shape[0] ** -0.5 / divisor)(key, shape)
+    return glorot_uniform(fused if model.init == 't2t' else None)
+
+
+def table(
+    model: Model, content: Literal['words', 'softmax', 'positions', 'token_types'], width: int
+) -> Initializer:
+    """Returns the initializer of a table with rows of `width` numbers: N(0, 1/width), T5's words N(0, 1)."""
+    if model.init in _EQUAL:
+        std = model.init_std_positions if content == 'positions' else model.init_std
+        return _EQUAL[model.init](std)
+    return normal(1.0 if (model.init, content) == ('t5', 'words') else width**-0.5)
