@@ -12,8 +12,9 @@ import operator
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import jax
 from ml_collections import ConfigDict
 
 from experiments.compiled import tpu
@@ -27,7 +28,8 @@ from transformer.cli import flags as arguments
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers
 from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, has
+from transformer.config.declare import has_meaning
 from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
@@ -147,20 +149,37 @@ def benchmark_decode(call: Call) -> None:
     write_output(flags.output, {'what': what, **comparison, 'same': same, 'sentences': len(rows)})
 
 
+def _tpu_sizes(file: str, changes: Mapping[str, object]) -> dict[str, object]:
+    """Returns those of `TPU_SIZES` that have a meaning in a file's config with these changes."""
+    values = configs.present_values(arguments.read_config_file(file)) | TPU_SIZES | changes
+    return {key: size for key, size in TPU_SIZES.items() if has_meaning(configs.OPTIONS, values, key)}
+
+
+def _size(config: Config) -> str:
+    """Describes an update's batch."""
+    rows, length = len(jax.tree.leaves(updates.full_batch(config))[0]), cost.row_length(config)
+    if has(config, 'image'):
+        return f'{rows} images of {length} positions'
+    sides = ' a side' if has(config, 'pair') else ''
+    return f'{rows} x {length} tokens{sides}, {config.model.vocab_size:,} pieces'
+
+
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints their cost on each device."""
     check_output(call.flags.output)
     sentences = parse_numbers('sentences', call.flags.sentences)
-    file, changes = call.flags.config, {**TPU_SIZES, **parse_changes(call.flags.set)}
+    file, changes = call.flags.config, parse_changes(call.flags.set)
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
+    changes = _tpu_sizes(file, changes) | changes
     config = arguments.config(call._replace(file=file, changes=changes))
     if not importlib.util.find_spec('libtpu'):
         print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
         return
     tpu.prepare()
-    m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
-    what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
+    if not has(config, 'writes'):
+        sentences = []
+    what = f'{file}, an update of {_size(config)}, {config.model.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
     parameters = 4.0 * cost.parameters(models.parameter_shapes(config))
     # All names are checked before minutes of compilation.

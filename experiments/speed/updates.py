@@ -10,16 +10,17 @@ from experiments.speed.interleaved import Timed
 from transformer import parallel
 from transformer.config import Config
 from transformer.data.rows import rows_per_batch
-from transformer.nn import cost, models
+from transformer.nn import cost, heads, models
 from transformer.tasks import sums_of
 from transformer.tokens import UNK, Batch
 from transformer.training.step import initial_state, train_step
 
 
 def full_batch(config: Config) -> Batch:
-    """Returns a batch of the config's full size, without padding."""
+    """Returns a training batch of the config's full size, without padding."""
     length = cost.row_length(config)
-    return models.blank(config, rows_per_batch(config.data, length, config.train.microbatches), length)
+    rows = rows_per_batch(config.data, length, config.train.microbatches)
+    return models.blank(config, rows, length) | heads.blank_labels(config, rows, length)
 
 
 def random_batch(config: Config) -> Batch:

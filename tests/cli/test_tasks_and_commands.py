@@ -12,9 +12,10 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import tasks
+from transformer.actions import data as run_data
 from transformer.cli import main as run
 from transformer.config import TASKS, has
-from transformer.nn import models
+from transformer.nn import heads, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
@@ -191,6 +192,25 @@ def test_commands_that_a_model_has_work(runs, task, capfd, tmp_path, monkeypatch
     # Nobody trained it, and five examples are few.
     out = capfd.readouterr().out
     assert '0 updates with a warm-up of' in out and 'examples in dev' in out
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_blank_batches_have_the_arrays_of_training(runs, task):
+    run = workdir.Run.open(runs[task])
+    found = tasks.task_of(run.config).batches(run.config, run_data.of_run(run), 'dev').batch(0)
+    arrays = lambda batch: {
+        jax.tree_util.keystr(path): (x.dtype, x.ndim) for path, x in jax.tree.leaves_with_path(batch)
+    }
+    rows, length = 2, 8
+    blank = models.blank(run.config, rows, length) | heads.blank_labels(run.config, rows, length)
+    assert arrays(blank) == arrays(found)
+    assert all(len(x) == rows for x in jax.tree.leaves(blank))
+    assert (blank.get('weight', np.ones(1)) == 1).all()
+    if task == 'masked':
+        # As many places as the rows of training have: 15 % of the pieces.
+        width = found['text'].tokens.shape[1]
+        full = heads.blank_labels(run.config, rows, width)
+        assert full['target'].shape[1] == found['target'].shape[1] == round(0.15 * width)
 
 
 def test_two_tasks_cannot_declare_a_command_with_different_flags(monkeypatch):

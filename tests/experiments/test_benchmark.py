@@ -203,6 +203,20 @@ def test_the_peer_reads_the_tokens_before(time_major):
     assert (before[:, 1:] == target[:, :-1]).all()
 
 
+def test_sizes_on_tpus_that_mean_nothing_to_a_task():
+    of_images = benchmark._tpu_sizes('configs/vit_pictures.py', {})
+    assert of_images == {'data.batch_tokens': 192 * 128, 'model.dtype': 'bfloat16'}
+    assert benchmark._tpu_sizes('configs/bert_grammar.py', {}) == benchmark.TPU_SIZES
+
+
+def test_an_updates_size():
+    small = {'data.row_len': 8, 'data.max_len': 8, 'data.batch_tokens': 128}
+    pairs = configs.resolve(configs.config_dict({**SMALL, **small, 'data.batching': 'packed'}))
+    assert benchmark._size(pairs) == '16 x 8 tokens a side, 300 pieces'
+    images = configs.resolve(benchmark._config_of_file('vit_pictures'))
+    assert benchmark._size(configs.replace(images, {'images.size': 8})) == '832 images of 5 positions'
+
+
 def test_a_pass_is_an_update_with_each_batch(monkeypatch):
     config, seen = transformer_config(), []
     batches = [updates.random_batch(configs.replace(config, {'train.seed': seed})) for seed in (1, 2)]

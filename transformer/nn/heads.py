@@ -127,3 +127,24 @@ def blank(config: Config, rows: int, length: int) -> Batch:
     if form == 'pieces':
         return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}
     return {'label': np.zeros((rows, 1), np.int32)} if form == 'classes' else {}
+
+
+def blank_labels(config: Config, rows: int, length: int) -> Batch:
+    """Returns what the loss of full rows reads beside the model's input: class 0, with weight 1."""
+    zeros = lambda *shape: np.zeros((rows, *shape), np.int32)
+    ones = lambda *shape: np.ones((rows, *shape), np.float32)
+    match form_of(config):
+        case 'pieces':
+            places = _group(config).places(length)
+            return {'target': zeros(places), 'weight': ones(places)}
+        case 'classes':
+            return {'weight': ones(1)}
+        case 'tags':
+            # 0 is no tag.
+            return {'tags': Tokens(zeros(length) + 1, zeros(length) + 1, zeros(length))}
+        case 'spans':
+            return {'span': zeros(1, 2), 'weight': ones(1)}
+        case 'image_classes':
+            return {'label': zeros(), 'weight': ones()}
+        case _:
+            return {}
