@@ -418,10 +418,10 @@ def test_the_gradient_of_layer_norm(dtype, epsilon):
 
 
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])
-@pytest.mark.parametrize('twice', [False, True])
+@pytest.mark.parametrize('known', [False, True])
 @pytest.mark.parametrize('most', [1, 3, 6, 10**6])
-def test_the_gradients_of_the_loss_by_chunks(eps_ls, twice, most):
-    """In one pass over the logits, and as on a TPU, where logits are computed twice."""
+def test_the_gradients_of_the_loss_by_chunks(eps_ls, known, most):
+    """With the largest logits found among them and, as on a TPU, with shifts that are known before."""
     rng = np.random.default_rng(0)
     # One logit is so large that its exponential is infinite.
     x, table = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((12, 5), (7, 5)))
@@ -436,7 +436,8 @@ def test_the_gradients_of_the_loss_by_chunks(eps_ls, twice, most):
         return sums['loss'], sums
 
     (_, expected), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, table)
-    found, ours = losses.sums_and_gradients(eps_ls, most, twice, x, table, target, weights)
+    shift = losses.shifts(most, x, table) if known else None
+    found, ours = losses.sums_and_gradients(eps_ls, most, shift, x, table, target, weights)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5)
     for mine, theirs in zip(ours, gradients, strict=True):

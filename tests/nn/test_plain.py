@@ -132,7 +132,7 @@ def assert_equal(found, expected, most: float) -> None:
             # It adds the same to all logits of a query, which softmax ignores: the gradient is 0.
             assert error <= most * whole, (name, error / whole)
         else:
-            assert size(theirs) > 1e-6 * whole, (name, size(theirs) / whole)
+            assert size(theirs) > 1e-7 * whole, (name, size(theirs) / whole)
             assert error <= most * size(theirs), (name, error / size(theirs))
 
 
@@ -147,29 +147,86 @@ def test_loss_and_gradients_in_float32():
     assert_equal(trained('paper', 'float32'), defined('paper'), 1e-4)
 
 
+def sums_of_product(sums_of, x, table, target, weights):
+    """Computes the sums, and the gradients of the loss with respect to x and table."""
+
+    def loss(x, table):
+        sums = sums_of(x, table, target, weights)
+        return sums['loss'], sums
+
+    gradients, sums = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(x, table)
+    return sums, gradients
+
+
+def by_definition(eps_ls: float, *arrays) -> tuple:
+    sums_of = lambda x, table, *labels: plain.sums(x @ table.T, *labels, eps_ls)
+    return sums_of_product(sums_of, *arrays)
+
+
+@jax.jit(static_argnums=0)
+def as_on_tpus(eps_ls: float, x, table, target, weights) -> tuple:
+    shifts = losses.shifts(4, x, table)
+    return losses.sums_and_gradients(eps_ls, 4, shifts, x, table, target, weights)
+
+
+def random_product(length: float, towards: float) -> list[np.ndarray]:
+    """Returns x and table with rows of this length, partly in one direction, and targets and weights."""
+    rng = np.random.default_rng(0)
+    direction = np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    x = rng.normal(size=(12, 5)) + towards * direction
+    table = rng.normal(size=(V, 5)) + abs(towards) * direction
+    x, table = (length * rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (x, table))
+    target = rng.integers(V, size=12)
+    # Some predictions are right.
+    target[:3] = np.argmax(x[:3] @ table.T, axis=1)
+    return [x, table, target, rng.uniform(size=12)]
+
+
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])
 def test_sums_of_the_loss(eps_ls, monkeypatch):
-    """By chunks, and by chunks on a TPU, which computes logits twice."""
     monkeypatch.setattr(losses, 'CHUNK_LOGITS', 4 * V)
-    rng = np.random.default_rng(0)
-    x, table, target = rng.normal(size=(3, 4, 5)), rng.normal(size=(V, 5)), rng.integers(V, size=(3, 4))
-    labels = target, rng.uniform(size=(3, 4))
-
-    def differentiate(sums_of):
-        def loss(x, table, target, weights):
-            sums = sums_of(x, table, target, weights)
-            return sums['loss'], sums
-
-        return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))
-
-    by_definition = differentiate(lambda x, table, *labels: plain.sums(x @ table.T, *labels, eps_ls))
-    by_chunks = differentiate(lambda *arrays: losses.cross_entropy_sums_of_product(*arrays, eps_ls))
     with jax.enable_x64(True):
-        expected = by_definition(x, table, *labels)
-        assert_equal(by_chunks(x, table, *labels), expected, 1e-12)
-        flat = jnp.asarray(x.reshape(12, 5)), jnp.asarray(table), *(label.reshape(12) for label in labels)
-        sums, (of_x, of_table) = jax.jit(functools.partial(losses.sums_and_gradients, eps_ls, 4, True))(*flat)
-        assert_equal(((sums['loss'], sums), (of_x.reshape(x.shape), of_table)), expected, 1e-12)
+        arrays = [jnp.asarray(array) for array in random_product(2.0, 0.0)]
+        expected = by_definition(eps_ls, *arrays)
+        in_rows = [arrays[0].reshape(3, 4, 5), arrays[1], *(label.reshape(3, 4) for label in arrays[2:])]
+        sums_of = lambda *arrays: losses.cross_entropy_sums_of_product(*arrays, eps_ls)
+        sums, (of_x, of_table) = sums_of_product(sums_of, *in_rows)
+        assert_equal((sums, (of_x.reshape(12, 5), of_table)), expected, 1e-12)
+
+
+# The length of all vectors and their common direction: logits of any sign, all near their lower bound, whose
+# exponentials are almost 0, and all near their upper bound; then as many that are too far from the bound.
+PRODUCTS = {
+    'small': (2.0, 0.0),
+    'low': (7.5, -100.0),
+    'high': (7.5, 100.0),
+    'too low': (9.0, -100.0),
+    'logits of 1e4': (100.0, 0.0),
+    'norms of 500': (500.0, 0.0),
+}
+
+
+@pytest.mark.parametrize('eps_ls', [0.0, 0.1])
+@pytest.mark.parametrize('case', PRODUCTS)
+def test_sums_of_the_loss_on_tpus(case, eps_ls):
+    arrays = random_product(*PRODUCTS[case])
+    with jax.enable_x64(True):
+        expected = jax.device_get(by_definition(eps_ls, *map(jnp.asarray, arrays)))
+        assert_equal(as_on_tpus(eps_ls, *map(jnp.asarray, arrays)), expected, 1e-11)
+    single = [jnp.asarray(array, jnp.float32 if array.dtype == float else jnp.int32) for array in arrays]
+    # Logits of 250,000 are rounded to multiples of 1/64.
+    assert_equal(as_on_tpus(eps_ls, *single), expected, 1e-5 if PRODUCTS[case][0] < 100 else 0.05)
+
+
+@pytest.mark.parametrize('case', PRODUCTS)
+def test_shifts_of_the_loss(case):
+    length, towards = PRODUCTS[case]
+    x, table, *_ = random_product(length, towards)
+    largest, bound = (x @ table.T).max(axis=1), length**2
+    shifts = np.asarray(losses.shifts(4, jnp.asarray(x, jnp.float32), jnp.asarray(table, jnp.float32)))
+    near = case in ('small', 'low', 'high')
+    np.testing.assert_allclose(shifts, np.full(12, bound - 60) if near else largest, rtol=1e-5, atol=1e-4)
+    assert (abs(largest - shifts) < 61).all()
 
 
 def random_heads(length: int, width: int, dtype: str) -> list[jax.Array]:

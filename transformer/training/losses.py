@@ -17,6 +17,8 @@ NAMES = ('loss', 'nll', 'correct', 'weight')
 # The most logits per chunk, 192 MiB of float32, and the most tokens per chunk on a TPU.
 CHUNK_LOGITS = 3 * 2**24
 TPU_CHUNK = 4096
+# How far from its shift the largest logit of a row may be: e^±60 times the pieces' number is in float32.
+ROOM = 60.0
 
 
 def cross_entropy_sums(
@@ -93,48 +95,68 @@ def _by_chunks(
         sums = cross_entropy_sums(matmul.logits(rows, table), *labels, eps_ls)
         return jax.tree.map(jnp.add, total, sums), None
 
-    chunks = _chunks(_most_tokens(table), x, target, weights)
+    chunks = _chunks(_most_tokens(table), (x, target, weights))
     return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.zeros((), matmul.sum_type(x))), chunks)[0]
 
 
 def _chunks_forward(eps_ls, x, table, target, weights):
     """Returns the sums, and the gradients of `loss`."""
-    compute = functools.partial(sums_and_gradients, eps_ls)
-    return jax.lax.platform_dependent(
-        x, table, target, weights,
-        tpu=functools.partial(compute, TPU_CHUNK, True),
-        default=functools.partial(compute, _most_tokens(table), False),
-    )  # fmt: skip
+    elsewhere = functools.partial(sums_and_gradients, eps_ls, _most_tokens(table), None)
+    on_tpu = lambda x, table, *labels: sums_and_gradients(
+        eps_ls, TPU_CHUNK, shifts(TPU_CHUNK, x, table), x, table, *labels
+    )
+    return jax.lax.platform_dependent(x, table, target, weights, tpu=on_tpu, default=elsewhere)
 
 
-def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
+def shifts(most: int, x: Float[Array, 'N D'], table: Float[Array, 'V D']) -> Float[Array, 'N']:
+    """Computes a number near the largest logit of every row, where possible without the logits.
+
+    No logit exceeds |x| max |e| (Cauchy and Schwarz), and the largest is at least their mean. So if the two
+    are at most 2 ROOM apart, the bound less ROOM is within ROOM of the largest logit. Otherwise the logits of
+    `most` tokens at a time are computed to find the largest.
+    """
+    dtype = matmul.sum_type(x)
+    norm = lambda rows: jnp.sqrt(jnp.sum(jnp.square(rows.astype(dtype)), axis=-1))
+    bound = norm(x) * jnp.max(norm(table))
+    near = jnp.max(bound - _sum_of_logits(x, table) / table.shape[0]) <= 2 * ROOM
+
+    def largest():
+        by_chunks = jax.lax.map(lambda rows: jnp.max(matmul.logits(rows, table), axis=-1), _chunks(most, x))
+        return by_chunks.reshape(-1)
+
+    return jax.lax.cond(near, lambda: bound - ROOM, largest)
+
+
+def _sum_of_logits(x: Float[Array, 'N D'], table: Float[Array, 'V D']) -> Float[Array, 'N']:
+    dtype = matmul.sum_type(x)
+    return jnp.sum(x.astype(dtype) * jnp.sum(table, axis=0, dtype=dtype)[None], axis=-1)
+
+
+def sums_and_gradients(eps_ls, most, shift, x, table, target, weights):
     """Computes the sums and the gradients of `loss` while a chunk's logits are in memory.
 
     Args:
       most: the most tokens per chunk.
-      twice: whether to compute the logits a second time when their maxima are known. A TPU's products compute
-        maxima, exponentials and sums on their way to memory, where float32 logits are then never written.
-        The exponentials are kept in the type of `x`.
+      shift: a number near the largest logit of every row; None if it is searched among the logits. A TPU's
+        products compute exponentials of a known shift, and their sums, on their way to memory, where float32
+        logits are then never written. These exponentials are kept in the type of `x`.
     """
     size, dtype = table.shape[0], matmul.sum_type(x)
 
     def add(carry, chunk):
         sums, of_table = carry
-        rows, target, weights = chunk
+        # A TPU's product is slower if it slices its rows itself.
+        rows, target, weights, sum_of_logits, known = jax.lax.optimization_barrier(chunk)
         logits = matmul.logits(rows, table)
-        shift = jnp.max(logits, axis=-1)
-        if twice:
-            again, shift = jax.lax.optimization_barrier((rows, shift))
-            logits = matmul.logits(again, table)
-        # Another program of the same product can round differently, so its largest logit is not `shift`.
-        highest = jnp.max(logits, axis=-1)
         is_gold = _is_gold(logits, target)
         gold_logit = jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1)
+        highest = jnp.max(logits, axis=-1)
+        shift = highest if known is None else known
         powers = jnp.exp(logits - shift[:, None])
         total = jnp.sum(powers, axis=-1)
-        of_chunk = gold_logit, shift + jnp.log(total), highest, jnp.sum(logits, axis=-1)
+        of_chunk = gold_logit, shift + jnp.log(total), highest, sum_of_logits
         sums = jax.tree.map(jnp.add, sums, _sums(size, eps_ls, weights, *of_chunk))
-        if twice:
+        if known is not None:
             powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(dtype)
         label = jnp.where(is_gold, 1 - eps_ls, eps_ls / (size - 1))
         slope = (weights[:, None] * (powers / total[:, None] - label)).astype(x.dtype)
@@ -142,7 +164,8 @@ def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
         return (sums, of_table), slope @ table
 
     empty = dict.fromkeys(NAMES, jnp.zeros((), dtype)), jnp.zeros(table.shape, dtype)
-    (sums, of_table), of_x = jax.lax.scan(add, empty, _chunks(most, x, target, weights))
+    chunks = _chunks(most, (x, target, weights, _sum_of_logits(x, table), shift))
+    (sums, of_table), of_x = jax.lax.scan(add, empty, chunks)
     return sums, (of_x.reshape(x.shape), of_table)
 
 
@@ -159,11 +182,11 @@ def _most_tokens(table: Float[Array, 'V D']) -> int:
     return max(CHUNK_LOGITS // table.shape[0], 1)
 
 
-def _chunks(most: int, *arrays: Array) -> list[Array]:
-    """Splits arrays [N ...] into the fewest chunks [C, N/C ...] with N/C at most `most`."""
-    rows = arrays[0].shape[0]
+def _chunks(most: int, arrays):
+    """Splits a tree of arrays [N ...] into the fewest chunks [C, N/C ...] with N/C at most `most`."""
+    rows = jax.tree.leaves(arrays)[0].shape[0]
     count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
-    return [array.reshape(count, rows // count, *array.shape[1:]) for array in arrays]
+    return jax.tree.map(lambda array: array.reshape(count, rows // count, *array.shape[1:]), arrays)
 
 
 def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Float[Array, '*B']:
