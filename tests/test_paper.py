@@ -417,6 +417,22 @@ def test_the_gradient_of_layer_norm(dtype, epsilon):
         np.testing.assert_allclose(*(np.asarray(a, np.float32) for a in (ours, theirs)), tolerance, tolerance)
 
 
+@pytest.mark.parametrize(('offset', 'most'), [(0.0, 1e-6), (1.0, 1e-6), (10.0, 3e-5), (100.0, 3e-3)])
+def test_what_a_variance_in_one_pass_loses(offset, most):
+    """Of float32 rows of deviation 1, with a mean up to 100 times the deviation."""
+    x = (offset + np.random.default_rng(0).normal(size=(64, 512))).astype(np.float32)
+    found = layers.variance_in_one_pass(x, jnp.mean(x, axis=-1, keepdims=True))[:, 0]
+    expected = x.astype(np.float64).var(axis=-1)
+    assert (abs(found - expected) <= most * expected).all()
+
+
+def test_the_variance_of_equal_numbers_is_not_negative():
+    x = jnp.asarray(np.random.default_rng(0).uniform(1, 1000, size=(256, 1)), jnp.float32)
+    x = jnp.broadcast_to(x, (256, 48))
+    found = layers.variance_in_one_pass(x, jnp.mean(x, axis=-1, keepdims=True))
+    assert (found >= 0).all()
+
+
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])
 @pytest.mark.parametrize('known', [False, True])
 @pytest.mark.parametrize('most', [1, 3, 6, 10**6])

@@ -104,10 +104,23 @@ def _normalised_forward(dtype, epsilon, x, scale, bias):
     scale, bias = (array.reshape(*[1] * (x.ndim - 1), -1) for array in (scale, bias))
     exact = x.astype(matmul.sum_type(x))
     mean = jnp.mean(exact, axis=-1, keepdims=True)
-    variance = jnp.mean(jnp.square(exact - mean), axis=-1, keepdims=True)
+    variance = jax.lax.platform_dependent(exact, mean, tpu=variance_in_one_pass, default=_variance)
     factor = jax.lax.rsqrt(variance + epsilon)
     normalised = (exact - mean) * (factor * scale) + bias
     return normalised.astype(dtype), (x, scale, mean, factor)
+
+
+def _variance(x, mean):
+    return jnp.mean(jnp.square(x - mean), axis=-1, keepdims=True)
+
+
+def variance_in_one_pass(x, mean):
+    """Computes the biased variance from the mean square, which a TPU's product sums beside the mean.
+
+    In float32, a variance of 1 is within 0.3 % beside a mean of 100, and within 0.003 % beside 10.
+    """
+    # Rounding can make the difference negative.
+    return jnp.maximum(jnp.mean(jnp.square(x), axis=-1, keepdims=True) - jnp.square(mean), 0.0)
 
 
 def _normalised_backward(dtype, epsilon, saved, gradient):
