@@ -8,7 +8,7 @@ from transformer.config.options import Config
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
 # The chunk with the fewest cycles of the base model on a TPU v5e (experiments/results/performance.md).
-TPU_POSITIONS = 6144
+TPU_POSITIONS, TPU_WIDTH = 6144, 512
 
 
 def check_devices(config: Config, devices: int) -> None:
@@ -22,15 +22,20 @@ def check_devices(config: Config, devices: int) -> None:
 
 
 def with_accumulation(config: Config, platform: str, devices: int) -> Config:
-    """Derives `train.accumulate`: 1, or on TPUs the fewest chunks of at most TPU_POSITIONS a side."""
+    """Derives `train.accumulate`: 1, or on TPUs the fewest chunks of at most TPU_POSITIONS a side.
+
+    Models narrower than base have more positions in a chunk, with as many numbers as base has. In wider
+    models fewer positions would not pay, because the gradients of all parameters are added once a chunk.
+    """
     check_devices(config, devices)
     if config.train.accumulate is not None:
         return config
     microbatches = config.train.microbatches // devices
+    numbers = config.data.batch_tokens / devices * min(config.model.d_model, TPU_WIDTH)
     fit = (
         chunks
         for chunks in range(1, microbatches)
-        if microbatches % chunks == 0 and config.data.batch_tokens <= TPU_POSITIONS * devices * chunks
+        if microbatches % chunks == 0 and numbers <= TPU_POSITIONS * TPU_WIDTH * chunks
     )
     chunks = next(fit, microbatches) if platform == 'tpu' else 1
     return dataclasses.replace(config, train=dataclasses.replace(config.train, accumulate=chunks))

@@ -157,8 +157,28 @@ def test_the_fastest_accumulation_is_estimated(monkeypatch):
     monkeypatch.setattr(tpu, 'cost', cost)
     config = configs.resolve(configs.config_dict({'data.batch_tokens': 16_000}))
     assert tpu.estimate('v5e:1x1', (1, 2, 4), config) == (1.0, 1.0, 2)
-    # By default the fewest chunks of at most 6,144 positions.
+    # By default the fewest chunks of at most 6,144 positions of base.
     assert tpu.estimate('v5e:1x1', (), config) == (5.0, 1.0, 4)
+
+
+@pytest.mark.parametrize(
+    ('positions', 'width', 'devices', 'chunks'),
+    [
+        (192 * 128, 512, 1, 4),
+        (192 * 128, 512, 8, 1),
+        (192 * 128 + 128, 512, 1, 8),
+        # ViT S/16 with 128 images: 8,192 positions of 384 numbers are 6,144 of 512.
+        (128 * 197, 384, 1, 4),
+        (8 * 6144, 64, 1, 1),
+        (8 * 6144 + 1, 64, 1, 2),
+        (192 * 128, 1024, 1, 4),
+        (10**6, 512, 1, 8),
+    ],
+)
+def test_default_accumulation_on_tpus(positions, width, devices, chunks):
+    config = configs.resolve(configs.config_dict({'data.batch_tokens': positions, 'model.d_model': width}))
+    assert configs.with_accumulation(config, 'tpu', devices).train.accumulate == chunks
+    assert configs.with_accumulation(config, 'cpu', devices).train.accumulate == 1
 
 
 @pytest.mark.parametrize('text', ['1,', '0', 'x', '1;2'])
