@@ -22,6 +22,10 @@ POSITIONED = ('model.kind', ('transformer', 'convolutional'))
 RECURRENT = ('model.kind', ('recurrent',))
 CONVOLUTIONAL = ('model.kind', ('convolutional',))
 RECURRENT_PAIR = (*RECURRENT, *PAIR)
+# Sources by what they read: stored data, or what the package generates.
+GENERATED = ('grammar', 'pictures')
+SOURCES = ('tfds', 'text', 'table', 'conll', 'squad', 'trees', *GENERATED, 'folders', 'idx')
+STORED = ('data.source', tuple(source for source in SOURCES if source not in GENERATED))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,16 +188,17 @@ class Model:
 class Data:
     """The source of the data, its tokenizer and its batches."""
 
-    source: Literal[
-        'tfds', 'text', 'table', 'conll', 'squad', 'trees', 'grammar', 'pictures', 'folders', 'idx'
-    ] = option('tfds', 'where the data comes from', '§5.1')
-    dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True)
+    source: Literal[SOURCES] = option('tfds', 'where the data comes from', '§5.1')
+    dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True, only=STORED)
     name: str | None = option('wmt14_translate/de-en', 'dataset and config of TFDS', '§5.1')
     train: str = option(
-        'train', 'split, or comma-separated text files without the suffix of their language', '§5.1'
+        'train',
+        'split, or comma-separated text files without the suffix of their language',
+        '§5.1',
+        only=STORED,
     )
-    dev: str = option('validation', 'the same for development', '§6.2')
-    test: str = option('test', 'the same for the test', '§6.1')
+    dev: str = option('validation', 'the same for development', '§6.2', only=STORED)
+    test: str = option('test', 'the same for the test', '§6.1', only=STORED)
     columns: str | None = option(
         None,
         'column of each field of a table, such as text=sentence,label=stars: by name, or by number if the '
