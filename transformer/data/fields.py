@@ -194,7 +194,7 @@ class Tree(Text):
 
 
 def spellings(line: str) -> list[str]:
-    """Lists the right spellings in a line: parts after the first tab that are not empty, or all without a tab."""
+    """Lists the right spellings in a line: what is not empty after the first tab, or all without a tab."""
     first, *rest = line.split('\t')
     return [one for one in rest if one.strip()] if rest else [first]
 

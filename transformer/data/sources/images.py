@@ -109,7 +109,7 @@ def folder_classes(data: Data) -> tuple[str, ...]:
 
 
 def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epath.Path]], list[epath.Path]]:
-    """Returns the images of each class that an entry reads, sorted by name, and all other files and folders."""
+    """Returns the images of each class that an entry reads, sorted by name, and the other paths."""
     folder = entries.root(data) / entry.name
     if not folder.is_dir():
         raise ConfigError(f'data.{split}: no folder {folder}')
