@@ -28,7 +28,6 @@ def get_config():
             'images.patch': 4,
             'data.source': 'pictures',
             'data.name': None,
-            'data.dev': 'dev',
             'data.batch_tokens': 64 * 65,
             'train.steps': 2000,
             'train.eps_ls': 0.0,

@@ -63,5 +63,5 @@ def _draw(xlabel: str, titles: Sequence[str], labels: Sequence[str], rows: Seque
         if row.over_seeds:
             axes[1].plot([row.over_seeds.low, row.over_seeds.high], [place, place], color='C1', linewidth=1.5)
     axes[1].scatter([row.ours for row in rows], places, s=14, color='C1')
-    axes[0].set_yticks(places, labels)
+    axes[0].set_yticks(places, labels, parse_math=False)
     return figure

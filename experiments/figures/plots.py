@@ -72,7 +72,8 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
         rates = jax.vmap(lambda step, config=config: optim.learning_rate(config, step))(jnp.asarray(steps))
         axis.plot(steps, rates, label=name)
     axis.set(xlabel='update', ylabel='learning rate', xlim=(0, None), ylim=(0, None))
-    axis.legend(fontsize=8)
+    for text in axis.legend(fontsize=8).get_texts():
+        text.set_parse_math(False)
     return figure
 
 

@@ -73,7 +73,8 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
         for runs, color in ((curves.get(base, ()), '0.7'), (curves[name], 'C0')):
             for curve in runs:
                 axis.plot(*zip(*curve, strict=True), color=color, linewidth=1)
-        axis.set(title=name, xlabel='updates')
+        axis.set_title(name, parse_math=False)
+        axis.set_xlabel('updates')
         axis.tick_params(labelbottom=True)
     return (
         f'<h2>Loss on the development set</h2>\n<p>Blue: the runs of the row. Grey: the runs of '

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import json
+import logging
 import os
 import pathlib
 import re
@@ -27,7 +28,7 @@ from transformer.actions.compare import Side
 from transformer.actions.compare import compare as run_comparison
 from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
-from transformer.cli import flags, main, streams
+from transformer.cli import flags, main, streams, terminal
 from transformer.cli.commands import COMMANDS
 from transformer.config import ConfigError, declare
 from transformer.config.foreign_names import OURS
@@ -139,6 +140,11 @@ def fails(capfd, *argv: str) -> str:
         ([GPT, '--config.data.documents=files'], ['data.documents=files', 'running']),
         ([GPT, '--config.data.stride=41'], ['data.stride=41', 'data.row_len=40']),
         ([GPT, '--config.data.language=fr'], ['fr']),
+        (['--config.data.dir=tests'], ['data.dir', "data.source='grammar'", 'text']),
+        (['--config.data.train=own'], ['data.train', "data.source='grammar'", 'text']),
+        (['--config=parsing_grammar', '--config.data.dir=tests'], ['data.dir', "'grammar'", 'trees']),
+        (['--config=bert_grammar', '--config.data.test=own'], ['data.test', "'grammar'", 'text']),
+        (['--config=vit_pictures', '--config.data.dev=own'], ['data.dev', "'pictures'", 'folders']),
         (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
         (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file']),
         (['--speed=1'], ['speed']),
@@ -220,6 +226,20 @@ def chosen(argv: Sequence[str], caplog) -> tuple[configs.Config, list[str]]:
     caplog.clear()
     config = flags.config(flags.parse(['run.py', 'config', *argv], main.run_py(['run.py'])))
     return config, [record.getMessage() for record in caplog.records]
+
+
+def test_a_generated_source_drops_the_files_of_a_config_file(caplog):
+    changes = ['--config=configs/multi30k.py', '--config.data.source=grammar']
+    config, (line,) = chosen(changes, caplog)
+    assert (config.data.dev, config.data.test) == ('validation', 'test')
+    assert 'data.dev' in line and 'data.test' in line
+
+
+def test_control_characters_of_the_input_do_not_reach_the_terminal(capfd):
+    line = fails(capfd, 'translate', '--workdir=a\x1b[31m\x07b\u202ec')
+    assert r'a\x1b[31m\x07b\u202ec' in line and line[:-1].isprintable()
+    record = logging.LogRecord('', 0, '', 0, 'line %d: %s\nü', (2, 'x\x9b1m'), None)
+    assert terminal.LogFormatter().format(record) == 'line 2: x\\x9b1m\nü'
 
 
 def test_a_command_line_drops_what_its_choices_make_meaningless(caplog):

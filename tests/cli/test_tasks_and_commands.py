@@ -127,8 +127,8 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
         config = configs.resolve(configs.config_dict(options | same | named))
         dataset = tasks.prepare(config, tmp_path_factory.mktemp('cache'))
         if has(config, 'classes'):
-            names = dataset.codecs['tags' if task == 'labelling' else 'label']
-            config = configs.with_classes(config, names.size)
+            labels = dataset.codecs['tags' if task == 'labelling' else 'label']
+            config = configs.with_classes(config, labels.names)
         folder = folders[task] = tmp_path_factory.mktemp('runs') / task
         params = models.initialize(config, jax.random.key(0))
         workdir.claim(epath.Path(folder), config, dataset.codecs, dataset.manifest)

@@ -549,11 +549,14 @@ def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
     [
         ({'max_len': 2}, 'data.train: no example is left; left out 2 empty, 8 long'),
         ({'dev': 'nothing'}, 'data.dev: nothing.en is empty'),
+        ({'train': 'nothing'}, 'data.train: nothing.en is empty'),
+        ({'train': 'blank'}, 'data.train: its text is empty'),
         ({'pieces': 37_000}, 'data.pieces=37000: the training text allows'),
     ],
 )
 def test_too_little_data(data, tmp_path, options, expected):
     write(tmp_path / 'text', 'nothing', ([], []))
+    write(tmp_path / 'text', 'blank', ([' '] * 9, [' '] * 9))
     with pytest.raises(ConfigError) as error:
         prepare(changed(data, **options), tmp_path / 'cache')
     assert str(error.value).startswith(expected)

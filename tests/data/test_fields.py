@@ -93,6 +93,44 @@ def test_answers_that_are_missing_or_elsewhere(bpe):
         Span().encode('answer', codecs, [row(context='the dog', answer=((3, 'dog'),))])
 
 
+@pytest.mark.parametrize(
+    ('lines', 'bad'),
+    [
+        (['ali,aly', 'salim,salem'], 1),  # commas for tabs
+        (['علي\tali\taly', 'سالم'], 2),  # the source alone
+        (['علي\tali', 'سالم\t\t '], 2),  # empty columns
+        (['سالم\tsalim', 'علي\tali'], 1),  # another order
+    ],
+)
+def test_files_of_spellings_are_checked(lines, bad):
+    sources = 'علي', 'سالم'
+    codecs = dict.fromkeys(('source', 'target'), ByteTokenizer())
+    rows = [
+        Example(
+            {'source': source, 'target': line}, {'source': 'dev.ar', 'target': 'dev.references.tsv'}, number
+        )
+        for number, (source, line) in enumerate(zip(sources, lines, strict=True), 1)
+    ]
+    with pytest.raises(ConfigError, match=f'dev.references.tsv: line {bad}: '):
+        Spellings().encode('target', codecs, rows)
+
+
+def test_spellings_in_files_of_other_forms():
+    codecs = dict.fromkeys(('source', 'target'), ByteTokenizer())
+
+    def first(line, files):
+        row = Example({'source': 'José', 'target': line}, files, 1)
+        return codecs['target'].decode(Spellings().encode('target', codecs, [row]).tokens)
+
+    apart = {'source': 'dev.ar', 'target': 'dev.references.tsv'}
+    # The source in another form of Unicode is the same source; an empty column is no spelling.
+    assert first('Jose\u0301\u200e\t\tjose\tjoseh\t', apart) == 'jose'
+    assert first('jose', {'source': 'dev.ar', 'target': 'dev.latin'}) == 'jose'
+    assert first('jose', dict.fromkeys(apart, 'table.tsv')) == 'jose'
+    with pytest.raises(ConfigError, match='José'):
+        first('joseph\tjose', {'source': 'dev.ar', 'target': 'dev.latin'})
+
+
 def test_numbers():
     assert Number().encode('x', {}, [row(x='2.5'), row(x='-1')]).values.tolist() == [2.5, -1.0]
     for wrong in ('', 'two', 'nan', 'inf'):
@@ -114,11 +152,11 @@ def test_identities_differ_where_the_stored_numbers_do():
 
 def test_two_tasks_on_the_same_files_have_folders_of_their_own(tmp_path):
     """A line with a tab is one spelling to translation, and a source with its spelling to transliteration."""
-    for side, lines in {'a': ['x'] * 60, 'b': ['p\tq'] * 60}.items():
+    for side, lines in {'a': ['p'] * 60, 'b': ['p\tq'] * 60}.items():
         for split in ('train', 'dev', 'test'):
             (tmp_path / f'{split}.{side}').write_text('\n'.join(lines) + '\n')
     data = Data(
-        source='text', dir=str(tmp_path), dev='dev', source_language='a', target_language='b', pieces=264,
+        source='text', dir=str(tmp_path), dev='dev', source_language='a', target_language='b', pieces=263,
         max_len=50, tokenizer='characters',
     )  # fmt: skip
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len')

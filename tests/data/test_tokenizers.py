@@ -177,8 +177,8 @@ def test_training_is_reproducible(model):
         (['a b c'] * 9, 300, 'data.pieces=300: the training text allows 266 at most'),
         # 3 special pieces, 256 bytes, a, b, c and the blank.
         (['a b c'] * 9, 262, 'data.pieces=262: the characters of the training text need 263'),
-        ([], 300, 'data.pieces=300: the training text is empty'),
-        ([''], 300, 'data.pieces=300: the training text is empty'),
+        ([], 300, 'data.train: its text is empty'),
+        ([''], 300, 'data.train: its text is empty'),
     ],
 )
 def test_impossible_sizes(sentences, size, expected, capfd):
@@ -197,7 +197,8 @@ def test_characters():
     fewer = SentencePieceTokenizer(vocabulary.train(text, 261, 'characters'))
     assert fewer.pieces(fewer.encode('bc a')) == ['▁', '<0x62>', 'c', '▁', '<0x61>', '</s>']
     assert fewer.decode(fewer.encode('bc a')) == 'bc a'
-    for size, told in ((264, 'the training text allows 263 at most'), (260, 'too few')):
+    cases = {264: 'the training text allows 263 at most', 260: 'too few', 258: 'too few', 4: 'too few'}
+    for size, told in cases.items():
         with pytest.raises(ConfigError, match=f'data.pieces={size}: {told}'):
             vocabulary.train(text, size, 'characters')
 

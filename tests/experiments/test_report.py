@@ -23,6 +23,7 @@ from PIL import Image
 
 from experiments import report
 from experiments.rendering import formats
+from experiments.rendering import page as rendering
 from experiments.reports import columns, differences, notes, results
 from experiments.sweeps import launch, runs
 from experiments.tables import rows as tables
@@ -532,6 +533,13 @@ def test_a_language_model_has_its_own_measures(tmp_path, capsys):
     for form in ('terminal', 'html'):
         assert 'bits/byte ours' in shown(tmp_path, capsys, f'--format={form}')
     assert ' & bits/byte' in shown(tmp_path, capsys, '--format=latex')
+
+
+def test_dollars_in_names_are_no_mathematics():
+    page = rendering.learning_curves(
+        {'base': [[(1, 2.0), (2, 1.0)]], 'lr$x_$': [[(1, 2.0), (2, 1.5)]]}, 'base'
+    )
+    assert 'lr$x_$' in page
 
 
 def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):

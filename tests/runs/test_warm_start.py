@@ -297,6 +297,17 @@ def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp
     assert len(hashes) == 1 and hashes != {result_of(folders['origin'])['params_sha256']}
 
 
+def test_a_tokenizer_of_another_language_gets_a_line(origin, tmp_path, caplog):
+    found = warm_start.origins([f'{origin}:1'])
+    config = found[0].run.config
+    warm_start.start(config, found, epath.Path(tmp_path))
+    assert not caplog.messages
+    french = configs.replace(config, {'data.target_language': 'fr'})
+    warm_start.start(french, found, epath.Path(tmp_path))
+    (message,) = caplog.messages
+    assert f'--init_from={origin}:1' in message and 'de and en' in message and 'from fr' in message
+
+
 def test_a_run_becomes_a_part_of_a_larger_model():
     """The parameters of two encoders become those of the towers `image` and `text`."""
     tower = {'encoder': {'kernel': np.ones((2, 3), np.float32)}, 'head': {'bias': np.ones(3, np.float32)}}

@@ -1,7 +1,10 @@
 """Prepares the data of a config, and finds the data of a work directory."""
 
+import contextlib
 import os
 from collections.abc import Mapping
+
+from absl import logging
 
 from transformer import config as configs
 from transformer import parallel
@@ -9,10 +12,12 @@ from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
+from transformer.data.sources.reader import READERS
 from transformer.progress import Stages
 from transformer.runs import process, restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import prepare as prepare_splits
+from transformer.tasks import task_of
 
 
 def of_config(config: Config, *, download: bool = False, given: Codecs | None = None) -> Dataset:
@@ -25,11 +30,25 @@ def of_config(config: Config, *, download: bool = False, given: Codecs | None = 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
     """Returns a run's copy of dev and test, or all its data if there is no copy or `data.dir` is changed."""
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
+        _warn_of_edits(run, copy)
         return copy
     config = restore.changed(run.config, changes or {})
     dataset = of_config(config, given=run.given_codecs())
     workdir.check_same(run, config, dataset.manifest)
     return dataset
+
+
+def _warn_of_edits(run: Run, copy: Dataset) -> None:
+    """Warns of splits whose files have changed since the training, if the files are there."""
+    data, reading = run.config.data, task_of(run.config).reading(run.config)
+    for split in copy.splits if data.dir is not None else ():
+        with contextlib.suppress(ConfigError, OSError):
+            now = [one.sha256 for one in READERS[data.source].origins(data, reading, split)]
+            if now != [one['sha256'] for one in run.manifest['files'][split]]:
+                logging.warning(
+                    '%s: data.%s has changed in %s since the training; its copy of the earlier data is used',
+                    run.folder, split, data.dir,
+                )  # fmt: skip
 
 
 def check_split(run: Run, split: str) -> None:

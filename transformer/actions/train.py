@@ -90,9 +90,9 @@ def run_training(
         for difference in manifest.differences(dataset.manifest, expected, lock_file):
             logging.warning('%s', difference)
     if configs.has(config, 'classes'):
-        sizes = [one.size for one in dataset.codecs.values() if isinstance(one, Labels)]
+        labels = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
         # A number in place of a class is one output.
-        config = configs.with_classes(config, *sizes or [1])
+        config = configs.with_classes(config, labels[0].names if labels else ['a number'])
     if config.train.frozen is not None:
         optim.frozen(config.train.frozen, models.parameter_shapes(config))
     if origins:

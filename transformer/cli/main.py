@@ -1,7 +1,6 @@
 """Runs a command-line program: prints its help or runs one command, and returns an exit status."""
 
 import importlib.metadata
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from transformer.cli import memory
 from transformer.cli.commands import COMMANDS, FLAGS, USAGE
 from transformer.cli.flags import Call, Program, parse
 from transformer.cli.help import help_text
-from transformer.cli.terminal import exit_status, print_any_character
+from transformer.cli.terminal import LogFormatter, exit_status, print_any_character
 
 
 def run_program(argv: Sequence[str], program: Program) -> int:
@@ -37,7 +36,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
     flags.FLAGS.mark_as_parsed()
     flags.FLAGS.logtostderr = True
     absl_logging.use_absl_handler()
-    absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
+    absl_logging.get_absl_handler().setFormatter(LogFormatter())
     return exit_status(run_command)
 
 

@@ -1,6 +1,7 @@
 """Folds text to the terminal's width, and turns errors into one line and an exit status."""
 
 import io
+import logging
 import math
 import os
 import re
@@ -46,6 +47,19 @@ def print_any_character() -> None:
             stream.reconfigure(errors='backslashreplace')
 
 
+def visible(text: str) -> str:
+    r"""Escapes what a terminal would act on or hide in a text of somebody else: \x1b for ESC."""
+    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
+
+
+class LogFormatter(logging.Formatter):
+    """Formats a warning as its message, with invisible characters escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the message."""
+        return '\n'.join(map(visible, super().format(record).split('\n')))
+
+
 def exit_status(program: Callable[[], int]) -> int:
     """Runs a program, and turns the user's mistakes and system errors into one line on standard error.
 
@@ -66,7 +80,7 @@ def exit_status(program: Callable[[], int]) -> int:
     except (flags.Error, ConfigError, OSError) as error:
         named = isinstance(error, OSError) and error.filename
         line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
-        print(f'error: {line}', file=sys.stderr)
+        print(f'error: {visible(line)}', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)

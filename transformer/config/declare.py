@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import re
 import types
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -34,6 +35,7 @@ def option(
     maximum=None,
     free: bool | Literal['evaluation'] = False,
     only: Conditions = (),
+    besides: str = '',
     once: tuple[str, ...] = (),
     old_values: Mapping[str, tuple[object, Conditions]] = types.MappingProxyType({}),
 ) -> Any:
@@ -47,11 +49,13 @@ def option(
       free: whether the option can change when a work directory is used again, because it does not change
         what is learned, or 'evaluation' if it changes the evaluation of a trained model.
       only: conditions that give the option a meaning. Without them, setting it is refused.
+      besides: a pattern of values that always have a meaning.
       once: its earlier names in the same group, which stay readable.
       old_values: earlier values, which stay readable, each with today's value and its conditions.
     """
-    common = dict(doc=doc, section=section, free=free, only=_pairs(only), once=once, old_values=old_values)
-    return dataclasses.field(default=default, metadata=common | dict(minimum=minimum, maximum=maximum))
+    common = dict(doc=doc, section=section, free=free, only=_pairs(only), besides=besides)
+    common |= dict(once=once, old_values=old_values, minimum=minimum, maximum=maximum)
+    return dataclasses.field(default=default, metadata=common)
 
 
 def group(options: type, *, only: Conditions = (), free: bool | Literal['evaluation'] = False) -> Any:
@@ -185,8 +189,13 @@ def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, o
 def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
     """Raises ConfigError if an option is set that the other options make meaningless."""
     for key, field in table.items():
-        if values[key] != field.default:
+        if not _always_means_something(field, values[key]):
             _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values)
+
+
+def _always_means_something(field: dataclasses.Field, value: object) -> bool:
+    besides = field.metadata['besides']
+    return value == field.default or bool(besides and re.fullmatch(besides, str(value)))
 
 
 def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
@@ -214,7 +223,7 @@ def drop_unused(
     values, reset_keys = dict(values), []
     for key, field in table.items():
         meaningless = any(k in changed and values[k] not in allowed for k, allowed in field.metadata['only'])
-        if meaningless and key not in changed and values[key] != field.default:
+        if meaningless and key not in changed and not _always_means_something(field, values[key]):
             values[key] = field.default
             reset_keys.append(key)
     return values, reset_keys

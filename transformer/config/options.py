@@ -9,8 +9,11 @@ from transformer.config.conditions import (
     LANGUAGE,
     LANGUAGES,
     ONE_TEXT,
+    OWN_SPLITS,
     PAIR,
     PARSING,
+    SOURCES,
+    STORED,
     TEXTS,
     WRITES,
 )
@@ -24,16 +27,18 @@ from transformer.config.tasks import TASKS, TaskOptions
 class Data:
     """The source of the data, its tokenizer and its batches."""
 
-    source: Literal[
-        'tfds', 'text', 'table', 'conll', 'squad', 'trees', 'grammar', 'pictures', 'folders', 'idx'
-    ] = option('tfds', 'where the data comes from', '§5.1')
-    dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True)
+    source: Literal[SOURCES] = option('tfds', 'where the data comes from', '§5.1')
+    dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True, only=STORED)
     name: str | None = option('wmt14_translate/de-en', 'dataset and config of TFDS', '§5.1')
     train: str = option(
-        'train', 'split, or comma-separated text files without the suffix of their language', '§5.1'
+        'train',
+        'split, or comma-separated text files without the suffix of their language',
+        '§5.1',
+        only=STORED,
+        besides=OWN_SPLITS,
     )
-    dev: str = option('validation', 'the same for development', '§6.2')
-    test: str = option('test', 'the same for the test', '§6.1')
+    dev: str = option('validation', 'the same for development', '§6.2', only=STORED, besides=OWN_SPLITS)
+    test: str = option('test', 'the same for the test', '§6.1', only=STORED, besides=OWN_SPLITS)
     columns: str | None = option(
         None,
         'column of each field of a table, such as text=sentence,label=stars: by name, or by number if the '

@@ -7,7 +7,7 @@ that the rest of the package never sees an invalid or missing value.
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import ml_collections
 from ml_collections import config_dict as mlc
@@ -29,6 +29,7 @@ BUCKETED_POSITIONS = 8 * 4096
 
 
 _PARTS = {key: key.split('.') for key in OPTIONS}
+_SHOWN = 20  # the most classes that an error lists
 
 
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
@@ -363,14 +364,15 @@ def with_steps(config: Config, steps_per_epoch: int) -> Config:
     return resolve(unresolved)
 
 
-def with_classes(config: Config, classes: int) -> Config:
+def with_classes(config: Config, names: Sequence[str]) -> Config:
     """Returns the config with the data's number of classes. Raises ConfigError if it sets another number."""
     group = TASKS[config.train.task].group
     key = f'{group}.classes'
     asked = getattr(config, group).classes
-    if asked not in (None, classes):
-        raise ConfigError(f'{key}={asked}: the data has {classes} classes')
-    return replace(config, {key: classes})
+    if asked not in (None, len(names)):
+        shown = ', '.join(names[:_SHOWN]) + (', ...' if len(names) > _SHOWN else '')
+        raise ConfigError(f'{key}={asked}: the data has {len(names)} classes: {shown}')
+    return replace(config, {key: len(names)})
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:

@@ -47,6 +47,7 @@ def write(
     for path in folder.iterdir():
         if not path.name.endswith(FILE):
             path.unlink()
+    _check_not_empty(reading, identity['files'])
     # Read first: bad text shows before the long work on the training text.
     scored = _read_scored_splits(data, reading, identity['files']) if reading.texts() else {}
     learn = _Learner(data, reading, identity['files']['train'], progress, folder, given)
@@ -99,15 +100,20 @@ def _describe(reading: Reading, codecs: Codecs, name: str) -> dict[str, object]:
     return {**field.identity(), 'dtype': dtype, **shape}
 
 
+def _check_not_empty(reading: Reading, origins: dict[str, list[dict]]) -> None:
+    """Raises ConfigError if a file, or the folder of a class, is empty; dev and test may lack a class."""
+    for split in origins if reading.texts() else ('train',):
+        for origin in origins[split]:
+            if not origin['lines']:
+                raise ConfigError(f'data.{split}: {origin["name"]} is empty')
+
+
 def _read_scored_splits(
     data: Data, reading: Reading, origins: dict[str, list[dict]]
 ) -> dict[str, set[tuple[str, ...]]]:
     """Reads the distinct texts of every split but train."""
     examples = {}
     for split in [split for split in origins if split != 'train']:
-        for origin in origins[split]:
-            if not origin['lines']:
-                raise ConfigError(f'data.{split}: {origin["name"]} is empty')
         rows = reader.rows(data, reading, split, reader.Report())
         examples[split] = {_texts(reading, row) for row in rows}
     return examples

@@ -1,6 +1,7 @@
 """Constituency trees: bracketed text, and sequences of brackets without words (Vinyals et al. 2015)."""
 
 import collections
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def _fault(label: str | None, parts: list) -> str | None:
     """Returns the reason why a label with these parts is no tree, if it is none."""
     words = [part for part in parts if isinstance(part, str)]
     if words and len(parts) > 1:
-        return f'({label} ...) has the word "{words[0]}" beside other parts'
+        return f'({label or ""} ...) has the word "{words[0]}" beside other parts'
     return None if parts else f'({label or ""}) is empty'
 
 
@@ -96,26 +97,31 @@ def clean(tree: Constituent) -> Constituent | None:
       A tree with the root `ROOT`, or None if no word is left.
     """
     forest = tree.parts if tree.label in ROOTS and not tree.is_word else (tree,)
-    parts = tuple(filter(None, map(_clean, forest)))
-    return Constituent(ROOT, parts) if parts else None
+    stack: list[list[Constituent]] = [[]]  # the parts of what is open
+    for event, part in walk(Constituent(ROOT, tuple(forest))):
+        if event == 'open':
+            stack.append([])
+        elif event == 'word':
+            stack[-1] += [part] if part.label != EMPTY else []
+        elif parts := stack.pop():
+            stack[-1].append(Constituent(_without_function(part.label), tuple(parts)))
+    return next(iter(stack[0]), None)
 
 
-def _clean(tree: Constituent) -> Constituent | None:
-    if tree.is_word:
-        return None if tree.label == EMPTY else tree
-    parts = tuple(filter(None, map(_clean, tree.parts)))
-    return Constituent(re.sub(r'(?<=.)[-=].*', '', tree.label), parts) if parts else None
+@functools.cache
+def _without_function(label: str) -> str:
+    return re.sub(r'(?<=.)[-=].*', '', label)
 
 
-def _walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
+def walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
     """Yields the steps of reading a tree: ('open', constituent), ('word', leaf), ('close', constituent).
 
-    It does not recurse: a bad output of a model can be a thousand brackets deep.
+    It does not recurse: a bad output of a model, or a damaged file, can be a thousand brackets deep.
     """
     stack = [('open', tree)]
     while stack:
         event, part = stack.pop()
-        if part.is_word:
+        if isinstance(part.parts, str):  # `is_word` without the time of a call
             yield 'word', part
             continue
         yield event, part
@@ -126,7 +132,7 @@ def _walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
 
 def leaves(tree: Constituent | None) -> list[Constituent]:
     """Returns the words of a tree, each with its tag, or [] for None."""
-    return [part for event, part in _walk(tree) if event == 'word'] if tree else []
+    return [part for event, part in walk(tree) if event == 'word'] if tree else []
 
 
 def words(tree: Constituent | None) -> list[str]:
@@ -138,13 +144,8 @@ def bracketed(tree: Constituent | None) -> str:
     """Formats a tree as one line of text, '' for None or a tree without words."""
     if tree is None or not tree.parts:
         return ''
-    tokens = []
-    for event, part in _walk(tree):
-        if event == 'close':
-            tokens[-1] += ')'
-        else:
-            tokens.append(f'({part.label}' if event == 'open' else f'({part.label} {part.parts})')
-    return ' '.join(tokens)
+    signs = {'open': ' ({0.label}', 'word': ' ({0.label} {0.parts})', 'close': ')'}
+    return ''.join(signs[event].format(part) for event, part in walk(tree))[1:]
 
 
 def linearize(tree: Constituent, *, tags: bool = False) -> str:
@@ -155,7 +156,7 @@ def linearize(tree: Constituent, *, tags: bool = False) -> str:
     """
     signs = {'open': '(', 'close': ')', 'word': ''}
     tokens = [
-        WORD if event == 'word' and not tags else signs[event] + part.label for event, part in _walk(tree)
+        WORD if event == 'word' and not tags else signs[event] + part.label for event, part in walk(tree)
     ]
     return ' '.join(tokens[1:-1])
 

@@ -57,6 +57,8 @@ def train(
             **_OPTIONS,
         )
     except RuntimeError as error:
+        if '!sentences_.empty()' in str(error):
+            raise ConfigError('data.train: its text is empty') from None
         raise ConfigError(f'data.pieces={pieces}: {_cause(str(error))}') from None
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
@@ -79,6 +81,6 @@ def _cause(message: str) -> str:
         return f'the training text allows {high[1]} at most'
     if low := re.search(r'required_chars\. \d+ vs (\d+)', message):
         return f'the characters of the training text need {low[1]} at least'
-    if '!sentences_.empty()' in message:
-        return 'the training text is empty'
+    if 'char_model_trainer' in message:
+        return 'too few; the 256 bytes and 3 special pieces are not among them'
     return ' '.join(message.split())

@@ -37,7 +37,9 @@ def add_legend(figure: Figure, handles: Sequence[Line2D], size: float = 8.0) -> 
     longest = max((len(handle.get_label()) for handle in handles), default=0)
     # A column has a line and gaps of together 5 em, and letters that are about 0.6 em wide.
     columns = max(1, int(72 * figure.get_figwidth() / (size * (5 + 0.6 * longest))))
-    figure.legend(handles=handles, loc='outside lower left', ncols=columns, fontsize=size, frameon=False)
+    look = {'loc': 'outside lower left', 'ncols': columns, 'fontsize': size, 'frameon': False}
+    for text in figure.legend(handles=handles, **look).get_texts():
+        text.set_parse_math(False)  # names may have dollar signs
 
 
 def draw_focus(sentences: Sequence[Attention]) -> Figure:

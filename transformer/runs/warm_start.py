@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+from absl import logging
 from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, declare
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.foreign import read_given
@@ -92,6 +93,7 @@ def start(config: Config, found: Sequence[WarmStart], folder: epath.Path) -> Sta
     """
     records, taken = [], {}
     for origin in found:
+        _warn_of_languages(config, origin)
         records.append(_record(config, origin))
         for name in records[-1]['taken']:
             if name in taken:
@@ -198,6 +200,23 @@ def _record(config: Config, origin: WarmStart) -> dict[str, object]:
         'taken': taken,
         'left': left,
     }
+
+
+def _warn_of_languages(config: Config, origin: WarmStart) -> None:
+    """Warns if the run's tokenizer was learned from other languages than the new texts have."""
+    ours, theirs = map(_languages, (config, origin.run.config))
+    if codec.tokenizers(origin.run.codecs) and theirs and ours - theirs:
+        logging.warning(
+            '%s: its tokenizer was learned from %s, not from %s, of which it needs more pieces a word',
+            origin.asked, ' and '.join(sorted(theirs)), ' and '.join(sorted(ours - theirs)),
+        )  # fmt: skip
+
+
+def _languages(config: Config) -> set[str]:
+    """Lists the languages of a config's texts, as far as it names them."""
+    values = configs.flatten(config)
+    keys = ('data.source_language', 'data.target_language', 'data.language')
+    return {values[key] for key in keys if declare.has_meaning(configs.OPTIONS, values, key) and values[key]}
 
 
 def _check_tokenizers(config: Config, origin: WarmStart, tokenizers: Codecs) -> None:

@@ -52,6 +52,16 @@ def test_idx_in_the_cache(drawn, tmp_path):
         list(reader.rows(data, READING, 'train', reader.Report()))
 
 
+def test_sizes_of_idx_whose_product_is_beyond_64_bits(tmp_path):
+    """2^31 images of 2^31 x 4 pixels are 0 bytes modulo 2^64."""
+    head = bytes([0, 0, 8, 3]) + np.array([1 << 31, 1 << 31, 4], '>u4').tobytes()
+    (tmp_path / 'train-images-idx3-ubyte').write_bytes(head)
+    (tmp_path / 'train-labels-idx1-ubyte').write_bytes(idx(np.zeros(1)))
+    data = Data(source='idx', dir=str(tmp_path))
+    with pytest.raises(ConfigError, match='train-images-idx3-ubyte: damaged'):
+        list(reader.rows(data, READING, 'train', reader.Report()))
+
+
 def test_folders_by_class(tmp_path):
     for split in ('train', 'dev', 'test'):
         for name, grey in (('cat', 10), ('dog', 200)):

@@ -174,6 +174,10 @@ def test_missing_files(tmp_path):
         (text(tmp_path / 'no'), 'data.dir='),
         (text(tmp_path), f'data.train: no file {tmp_path}/train.de or train.de.gz'),
         (text(tmp_path, train='train,b'), 'data.train: no file'),
+        (
+            text(tmp_path, train='train.en'),
+            f"data.train: no file {tmp_path}/train.en.en or train.en.en.gz; data.source_language='en'",
+        ),
         (text(tmp_path, train=''), 'data.train=: an empty name'),
         (text(tmp_path, train=',train'), 'data.train=,train: an empty name'),
     ]

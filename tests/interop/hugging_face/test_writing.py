@@ -14,6 +14,7 @@ import random_models
 from random_models import SMALL, random_model
 
 from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, files, resolve
+from transformer.config.files import read_config_file
 from transformer.config.resolve import present_values
 from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
@@ -96,6 +97,16 @@ def there_and_back(trained: Trained, folder, changes: dict[str, object]) -> Trai
 def equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+
+
+def test_the_error_of_the_packaged_bert_says_how_to_train_one_that_can_be_exported():
+    values = present_values(read_config_file('configs/bert_grammar.py'))
+    with pytest.raises(ConfigError) as error:
+        writing.check(resolve(config_dict(values)))
+    flags = re.findall(r'--config\.(\S+)=(\S+)', str(error.value))
+    assert flags == [('model.norm_embedding', 'True')]
+    changes = {key: declare.parse_value(OPTIONS, key, value) for key, value in flags}
+    writing.check(resolve(config_dict(values | changes)))
 
 
 @pytest.mark.parametrize('changes', PAIRS.values(), ids=PAIRS)

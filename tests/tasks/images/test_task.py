@@ -102,7 +102,7 @@ def test_patches_are_squares_row_by_row():
 
 def test_the_class_token_stands_before_the_patches_and_is_read():
     """With no layers' effect, the logits are the head of the norm of the class token and its position."""
-    config = resolve(config_dict(OPTIONS | {'data.source': 'pictures'}))
+    config = resolve(config_dict(OPTIONS))
     params = initial_state(config).params
     for name in ('self_attention', 'feed_forward'):
         params['encoder']['layer_0'][name] = jax.tree.map(jnp.zeros_like, params['encoder']['layer_0'][name])
@@ -254,6 +254,57 @@ def test_folders_are_classes(tmp_path):
     with pytest.raises(ConfigError, match=r'images\.classes=3'):
         three = resolve(config_dict(OPTIONS | COLOUR | changes))
         action.run_training(three, epath.Path(tmp_path / 'run'), '')
+
+
+@pytest.fixture
+def animals(tmp_path) -> pathlib.Path:
+    """Cats and dogs in all formats, beside what programs and people leave in folders."""
+    for split in ('train', 'dev'):
+        for name, grey in (('cat', 10), ('dog', 200)):
+            (tmp_path / split / name).mkdir(parents=True)
+            for suffix in ('png', 'jpg', 'gif', 'webp', 'bmp'):
+                picture = PIL.Image.new('RGB', (8, 8), (grey,) * 3)
+                later = {'save_all': True, 'append_images': [PIL.Image.new('RGB', (8, 8))]}
+                picture.save(tmp_path / split / name / f'a.{suffix}', **(later if suffix == 'gif' else {}))
+    (tmp_path / 'train' / 'cat' / '._a.png').write_bytes(b'Mac OS X')
+    (tmp_path / 'train' / 'cat' / 'notes.txt').write_text('cats')
+    (tmp_path / 'train' / 'loose.png').write_bytes((tmp_path / 'train' / 'cat' / 'a.png').read_bytes())
+    for folder in ('__MACOSX', '.ipynb_checkpoints'):
+        (tmp_path / 'train' / folder).mkdir()
+        (tmp_path / 'train' / folder / 'a.png').write_bytes(b'')
+    return tmp_path
+
+
+def animals_config(folder: pathlib.Path, **changes):
+    changes = {
+        'data.source': 'folders',
+        'data.dir': str(folder),
+        'data.dev': 'dev',
+        'data.test': 'dev',
+    } | changes
+    return resolve(config_dict(OPTIONS | COLOUR | {'images.classes': None} | changes))
+
+
+def test_hidden_and_foreign_files_are_no_images(animals, tmp_path, caplog):
+    dataset = tasks.prepare(animals_config(animals), tmp_path / 'cache')
+    assert dataset.codecs['label'].names == ('cat', 'dog')
+    values, labels = dataset.splits['train'].fields['image'].values, values_of(dataset, 'train')
+    assert labels.tolist() == [0, 1] * 5
+    # The first image of a GIF is not black.
+    np.testing.assert_allclose(values.mean((1, 2, 3)), np.where(labels, 200, 10), atol=2)
+    (message,) = caplog.messages
+    assert 'data.train: left out 5 ' in message
+
+
+def test_classes_are_named_and_none_is_empty_in_training(animals, tmp_path):
+    (animals / 'dev' / 'bird').mkdir()
+    config = animals_config(animals, **{'images.classes': 3})
+    assert tasks.prepare(config, tmp_path / 'cache').codecs['label'].size == 2
+    with pytest.raises(ConfigError, match=r'images\.classes=3: .* 2 classes: cat, dog'):
+        configs.with_classes(config, ('cat', 'dog'))
+    (animals / 'train' / 'bird').mkdir()
+    with pytest.raises(ConfigError, match=r'data\.train: train/bird is empty'):
+        tasks.prepare(config, tmp_path / 'cache')
 
 
 def test_generated_pictures_are_what_their_facts_say():

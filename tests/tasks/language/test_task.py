@@ -18,6 +18,7 @@ from transformer import config as configs
 from transformer.actions.compare import Side, incomparable
 from transformer.actions.load import load
 from transformer.config import ConfigError
+from transformer.inference.search import Hypotheses
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
@@ -303,6 +304,20 @@ def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbi
     out = generate(monkeypatch, capfdbinary, trained, lines=b'1\n2\n').decode()
     first, second = out.split('\n---\n')
     assert first[0] == '1' and second[0] == '2'
+
+
+def test_a_newline_does_not_begin_a_line_of_answers(trained, monkeypatch):
+    model, _ = restore.load(Run.open(epath.Path(trained)))
+    codec = model.codecs['text']
+    tokens = np.array([codec.encode('a\nb')])
+    written = Hypotheses(tokens, np.zeros(1), np.ones(1, bool))
+    monkeypatch.setattr(
+        generator.generation, 'search', lambda trained, asked, rows, *_: [written] * len(rows)
+    )
+    for documents, expected in (('lines', 'x a b'), ('files', 'x a\nb')):
+        data = dataclasses.replace(model.config.data, documents=documents)
+        changed = model._replace(config=dataclasses.replace(model.config, data=data))
+        assert generator.generate(changed, ['x '], method='greedy') == [expected]
 
 
 def test_a_diagnosis_reads_the_learning_curve(capfd, trained):

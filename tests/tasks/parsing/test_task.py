@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -133,6 +134,37 @@ def test_a_very_deep_output():
     assert trees.bracketed(found).endswith('(XX a) (XX b)' + ')' * 2001)
     assert trees.words(found) == ['a', 'b']
     assert evalb.compare('(NP (XX a) (XX b))', trees.bracketed(found))[3:5] == (1, 2000)
+
+
+def test_a_treebank_can_be_a_thousand_brackets_deep():
+    deep = tree('(S ' * 1000 + '(NN a) (NN b)' + ')' * 1000)
+    assert trees.words(deep) == ['a', 'b'] and trees.bracketed(deep).count('(S') == 1000
+    again, repairs = trees.to_tree(trees.linearize(deep), ['a', 'b'], ['NN', 'NN'])
+    assert (trees.bracketed(again), repairs) == (trees.bracketed(deep), Repairs())
+    nodes = draw.layout(deep)
+    assert [node.level for node in nodes if node.is_word] == [1002, 1002]
+    assert {node.level for node in nodes if node.text == 'S'} == {*range(1, 1001)}
+
+
+def test_evalb_of_a_tree_of_many_brackets_takes_no_time_of_their_square():
+    """By pairs of brackets, 20,000 of each side would be 400 million."""
+    wide = '(S ' + '(NP (NN a)) ' * 20_000 + ')'
+    before = time.process_time()
+    found = evalb.compare(wide, wide)
+    assert time.process_time() - before < 20
+    assert (found.matched, found.gold, found.crossing) == (20_001, 20_001, 0)
+
+
+def test_brackets_cross_by_definition():
+    rng = random.Random(2)
+    crosses = lambda a, b: a[1] < b[1] < a[2] < b[2] or b[1] < a[1] < b[2] < a[2]
+    for _ in range(300):
+        # An end of -1 is that of a bracket that is never closed.
+        ends = lambda start: rng.choice([-1, *range(start + 1, 8)])
+        sides = [[('X', s, ends(s)) for s in (rng.randrange(7) for _ in range(5))] for _ in range(2)]
+        golds, tests = sides
+        expected = sum(any(crosses(gold, test) for gold in golds) for test in tests)
+        assert evalb.crossing_brackets(golds, tests) == expected
 
 
 def test_punctuation_has_the_tags_of_the_penn_treebank():
@@ -263,6 +295,58 @@ def test_the_command_evalb(tmp_path, capsys):
     test.write_text(f'{GOLD}\n' * 29)
     assert run.main(['run.py', 'evalb', str(gold), str(test)]) == 2
     assert '30 : Number of lines unmatch (too many lines in gold file)' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('line', 'errors'),
+    [
+        (f'{GOLD})', ['Bracketing is unbalanced (too many open bracket)']),
+        (
+            f'{GOLD}))',
+            [
+                'Bracketing unbalance (too many close bracket)',
+                'Bracketing is unbalanced (too many open bracket)',
+            ],
+        ),
+        (f') (S {GOLD}', []),
+        ('(S', ['More than two elements in a bracket', 'Bracketing is unbalanced (too many open bracket)']),
+    ],
+)
+def test_errors_of_evalb_as_the_original_reports_them(line, errors):
+    """The C program, compiled, printed these."""
+    assert evalb.read(line).errors == errors
+
+
+def test_evalb_stops_where_the_original_stops(tmp_path, capsys):
+    gold, test = tmp_path / 'gold', tmp_path / 'test'
+    gold.write_text(f'{GOLD}\n' * 3)
+    for broken in ('no tree', '(S (NP (DT the hot) (NN dog)))', f'{GOLD} .'):
+        test.write_text(f'{GOLD}\n{broken}\n{GOLD}\n')
+        for pair, name in (((gold, test), 'test'), ((test, gold), 'gold')):
+            assert run.main(['run.py', 'evalb', *map(str, pair)]) == 2
+            output, errors = capsys.readouterr()
+            assert '2 : Reading sentence' in errors and f'{test}: line 2: ' in errors, name
+            assert len(output.splitlines()) == 4  # the header and the first line
+    assert run.main(['run.py', 'evalb', str(gold), str(gold), f'--other={test}']) == 2
+    # The last error is the one after --max_errors and one more.
+    test.write_text('(S (NN cat))\n' * 3)
+    assert run.main(['run.py', 'evalb', str(gold), str(test), '--max_errors=0']) == 2
+    assert capsys.readouterr().err.count('Length unmatch') == 2
+
+
+def test_evalb_refuses_trees_of_several_lines(tmp_path, capsys):
+    gold, test = tmp_path / 'gold', tmp_path / 'test'
+    gold.write_text(f'{GOLD}\n' * 2)
+    test.write_text(f'{GOLD}\n' + GOLD.replace(' (VP', '\n  (VP'))
+    for pair in ((gold, test), (test, gold)):
+        assert run.main(['run.py', 'evalb', *map(str, pair)]) == 2
+        output, errors = capsys.readouterr()
+        assert not output and errors.count('\n') == 1 and f'{test}: line 3 ' in errors
+
+
+def test_f1_without_a_matching_bracket_is_evalbs():
+    lines = list(evalb.summary_lines([evalb.compare(GOLD, '')], evalb.COLLINS))
+    assert lines.count('Bracketing FMeasure       =   -nan') == 2
 
 
 def test_a_picture_has_words_in_order_and_parents_above_their_parts(tmp_path):
@@ -398,6 +482,18 @@ def test_well_formed_outputs_need_no_repair(trained):
     found = parser.parses(model, words[:1], well_formed=True, method='greedy')[0][0]
     (whole,) = translation.likelihoods(model, [('The dog', trees.linearize(found.tree))])
     assert found.score == pytest.approx(whole.total, rel=1e-5)
+
+
+def test_brackets_in_words_are_escaped(trained, monkeypatch, capfd):
+    folder, _ = trained
+    words = ['-LRB-', 't-LRB-est-RRB-', '-RRB-', '[', 'dog']
+    [[best]] = transformer.load(str(folder)).parse(['( t(est) ) [ dog'], beam=1)
+    assert trees.words(tree(best.text)) == words
+    for flag in ('--nojson', '--json'):
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'( t(est) ) [ dog\n')))
+        assert run.main(['run.py', 'parse', f'--workdir={folder}', '--beam=1', flag]) == 0
+        line = capfd.readouterr().out
+        assert trees.words(tree(json.loads(line)['text'] if flag == '--json' else line)) == words
 
 
 def test_a_folder_that_cannot_be_drawn_into_is_refused_first(tmp_path, monkeypatch):

@@ -10,8 +10,11 @@ from transformer.actions import data as run_data
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import config_dict, resolve
+from transformer.data import text_input
 from transformer.data.fields import spellings
+from transformer.runs import restore
 from transformer.runs.workdir import Run
+from transformer.tasks.contract import Hypothesis
 from transformer.tasks.transliteration import task
 
 OPTIONS = {
@@ -104,6 +107,43 @@ def test_scores_of_a_training(trained):
     nearest = [min((distance(a[0], x), len(x)) for x in b) for a, b in zip(texts, right, strict=True)]
     edits, characters = map(sum, zip(*nearest, strict=True))
     assert entry['character_errors'] == pytest.approx(edits / characters)
+
+
+def test_texts_that_look_the_same_are_equal(trained, monkeypatch, tmp_path):
+    folder, _ = trained
+    run_ = Run.open(str(folder / 'run'))
+    model, _ = restore.load(run_)
+    (tmp_path / 'x.ar').write_text('علي\nسلمى\n')
+    (tmp_path / 'x.tsv').write_text('علي\tJose\u0301\u200e\nسلمى\tsalma \t\n')
+    paths = {'source': tmp_path / 'x.ar', 'target': tmp_path / 'x.tsv'}
+    reading = task.reading(run_.config)
+    dataset = text_input.read(paths, run_.config.data, reading, run_.codecs)
+    written = ['Jos\u00e9 ', 'salma']
+    of_three = [[Hypothesis(text, 0.0)] * 3 for text in written]
+    monkeypatch.setattr(task, 'hypotheses', lambda *args, **options: of_three)
+    scored = task.evaluate(model, dataset, text_input.SPLIT)
+    assert [scored.scores[name] for name in ('exact', 'exact_of_three', 'character_errors')] == [1, 1, 0]
+    assert scored.lines == written
+    (errors,) = (measure for measure in task.TASK.measures if measure.name == 'character_errors')
+    assert errors.of_lines(dataset.texts(text_input.SPLIT), written) == [0, 0]
+    monkeypatch.setattr(task, 'translate', lambda *args, **options: written)
+    assert task.watch(model, dataset) == {'exact': 1}
+
+
+def test_changed_files_of_a_work_directory_get_a_line(trained, caplog):
+    folder, _ = trained
+    run_, file = Run.open(str(folder / 'run')), folder / 'dev.ar'
+    before = file.read_text()
+    run_data.of_run(run_)
+    assert not caplog.messages
+    file.write_text(before.replace('علي', 'عل'))
+    try:
+        dataset = run_data.of_run(run_)
+    finally:
+        file.write_text(before)
+    assert dataset.texts('dev')['source'][0] == 'علي'
+    (message,) = caplog.messages
+    assert 'data.dev' in message and str(folder) in message
 
 
 def test_files_of_a_user_have_several_spellings_too(trained, tmp_path, capsys):

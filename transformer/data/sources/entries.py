@@ -76,12 +76,12 @@ def exists(data: Data, name: str) -> bool:
     return any((root(data) / path).exists() for path in (name, f'{name}.gz'))
 
 
-def find(data: Data, name: str, split: str) -> epath.Path:
-    """Finds a file in `data.dir`, plain or gzip."""
+def find(data: Data, name: str, split: str, hint: str = '') -> epath.Path:
+    """Finds a file in `data.dir`, plain or gzip; `hint` ends the error if there is none."""
     folder = root(data)
     if name.startswith('/'):
         raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
     for path in (folder / name, folder / f'{name}.gz'):
         if path.exists() and not path.is_dir():
             return path
-    raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz')
+    raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz{hint}')

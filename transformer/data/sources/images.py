@@ -1,8 +1,10 @@
-"""Reads images from files: folders of PNG or JPEG files by class, and MNIST's idx files."""
+"""Reads images from files: folders of image files by class, and MNIST's idx files."""
 
 import hashlib
 import io
 import itertools
+import logging
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -18,19 +20,22 @@ from transformer.data.sources import entries, text
 from transformer.data.sources.entries import Entry
 from transformer.data.sources.text import SourceFile
 
-SUFFIXES = ('.png', '.jpg', '.jpeg')
+log = logging.getLogger(__name__)
+FORMATS = ('PNG', 'JPEG', 'GIF', 'WEBP', 'BMP')  # by the names that Pillow gives them
+SUFFIXES = ('.png', '.jpg', '.jpeg', '.gif', '.webp', '.bmp')
 
+_HIDDEN = ('.', '__MACOSX')  # how names begin that programs add to folders
 _IDX_BYTES = 8  # idx's code of unsigned bytes
 
 
 def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Reads an image, in grey or RGB, resized to `size`, with white in place of transparent parts."""
+    """Reads an image (a GIF's first) in grey or RGB, resized to `size`, with white for transparent parts."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f'{path}: {error.strerror}') from None
     try:
-        with PIL.Image.open(io.BytesIO(content), formats=('PNG', 'JPEG')) as opened:
+        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened:
             image = PIL.ImageOps.exif_transpose(opened)
             if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
                 image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
@@ -40,7 +45,7 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
                 image = PIL.Image.alpha_composite(white, image)
             return _resize(image, size)
     except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
-        raise ConfigError(f'{path}: damaged, or neither PNG nor JPEG') from None
+        raise ConfigError(f'{path}: damaged, or none of {", ".join(FORMATS)}') from None
 
 
 def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
@@ -68,7 +73,7 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the images of `<data.dir>/<entry>/<class>/`, taking the classes in turns."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
-        by_class = _images_of(data, entry, split)
+        by_class, _ = _images_of(data, entry, split)
         # In turns, so that the first rows include all classes.
         turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
         for number, path in enumerate(filter(None, turns), 1):
@@ -77,11 +82,21 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 
 
 def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes the folder of each class: the number of its images, and a hash of names and contents."""
+    """Describes the folder of each class: the number of its images, and a hash of names and contents.
+
+    Files that are no images of a class are skipped with a warning that counts them.
+    """
     del reading
     origins = []
     for entry in entries.parse(data, split):
-        for name, paths in _images_of(data, entry, split).items():
+        by_class, skipped = _images_of(data, entry, split)
+        if skipped:
+            first = skipped[0].relative_to(entries.root(data))
+            log.warning(
+                'data.%s: left out %d files and folders, hidden or no images of a class; the first is %s',
+                split, len(skipped), first,
+            )  # fmt: skip
+        for name, paths in by_class.items():
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
             origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
     return origins
@@ -89,23 +104,28 @@ def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]
 
 def folder_classes(data: Data) -> tuple[str, ...]:
     """Returns the names of the training split's class folders, sorted."""
-    names = {name for entry in entries.parse(data, 'train') for name in _images_of(data, entry, 'train')}
+    names = {name for entry in entries.parse(data, 'train') for name in _images_of(data, entry, 'train')[0]}
     return tuple(sorted(names))
 
 
-def _images_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Path]]:
-    """Returns the images of each class that an entry reads, sorted by name."""
+def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epath.Path]], list[epath.Path]]:
+    """Returns the images of each class that an entry reads, sorted by name, and the other paths."""
     folder = entries.root(data) / entry.name
     if not folder.is_dir():
         raise ConfigError(f'data.{split}: no folder {folder}')
-    by_class = {}
+    by_class, skipped = {}, []
     for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            images = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
-            by_class[path.name] = images[entry.part(len(images))]
+        if path.name.startswith(_HIDDEN) or not path.is_dir():
+            skipped.append(path)
+            continue
+        images = []
+        for file in sorted(path.iterdir()):
+            is_image = file.suffix.lower() in SUFFIXES and not file.name.startswith(_HIDDEN)
+            (images if is_image else skipped).append(file)
+        by_class[path.name] = images[entry.part(len(images))]
     if not any(by_class.values()):
-        raise ConfigError(f'data.{split}: no PNG or JPEG in {folder}/<class>/')
-    return by_class
+        raise ConfigError(f'data.{split}: no {", ".join(FORMATS)} in {folder}/<class>/')
+    return by_class, skipped
 
 
 def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -151,7 +171,7 @@ def _read_idx(path: epath.Path, axes: int) -> UInt8[np.ndarray, '...']:
     """Reads an array from an idx file: two zeros, the type, the number of axes, their sizes, the content."""
     content = b''.join(text.blocks(path))
     head = 4 + 4 * axes
-    shape = np.frombuffer(content[4:head], '>u4') if len(content) >= head else np.zeros(0, int)
-    if content[:4] != bytes([0, 0, _IDX_BYTES, axes]) or len(content) - head != np.prod(shape, dtype=int):
+    shape = np.frombuffer(content[4:head], '>u4').tolist() if len(content) >= head else []
+    if content[:4] != bytes([0, 0, _IDX_BYTES, axes]) or len(content) - head != math.prod(shape):
         raise ConfigError(f'{path}: damaged, or not an idx file of bytes with {axes} axes')
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)

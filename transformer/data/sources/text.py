@@ -100,10 +100,11 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:
     """Returns the file of each field."""
     entries.root(data)
-    return {
-        name: entries.find(data, _file_name(data, field, entry, split), split)
-        for name, field in reading.texts().items()
-    }
+    paths = {}
+    for name, field in reading.texts().items():
+        hint = f'; {field.option}={field.language!r} is the end of the name' if field.language else ''
+        paths[name] = entries.find(data, _file_name(data, field, entry, split), split, hint)
+    return paths
 
 
 def _file_name(data: Data, field: Text, entry: Entry, split: str) -> str:

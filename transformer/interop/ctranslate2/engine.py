@@ -213,7 +213,8 @@ class Generator:
             )
             for i, one in zip(batch, found, strict=True):
                 written = [self._ids[name] for name in one.sequences[0]]
-                results[i] = self._tokenizer.decode([*prompts[i], *written])
+                one_line = self._config.data.documents == 'lines'
+                results[i] = self._tokenizer.decode([*prompts[i], *written], one_line=one_line)
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str]]) -> list[Float[np.ndarray, ' pieces']]:

@@ -76,7 +76,8 @@ class TransformersModel:
             for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
                 written = [self._ours[piece] for piece in output.tolist()]
                 prompt = [] if self._pair else rows[i][1:]
-                results[i] = codecs[self._sides[-1]].decode([*prompt, *written], one_line=self._pair)
+                one_line = self._trained.config.data.documents == 'lines'
+                results[i] = codecs[self._sides[-1]].decode([*prompt, *written], one_line=one_line)
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:

@@ -4,7 +4,7 @@ from transformer.tasks.commands import NBEST, TaskCommand
 
 COMMANDS = {
     'classify': TaskCommand(
-        'Write the likeliest class of each image file, PNG or JPEG.',
+        'Write the likeliest class of each image file (PNG, JPEG, GIF, WebP or BMP).',
         flags=NBEST,
         examples=(
             '{} classify --workdir=FOLDER photo.png',

@@ -72,7 +72,7 @@ def classify(
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
-    """Returns the likeliest classes of PNG or JPEG files, resized if needed, with their probabilities."""
+    """Returns the likeliest classes of image files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')

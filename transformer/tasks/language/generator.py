@@ -36,7 +36,7 @@ def hypotheses(
 
     The text includes the prompt; the score does not. The model handles at most `data.row_len` pieces at a
     time: it writes a longer text half a row at a time, and reads the text's new end in between. Beam search
-    refuses longer texts.
+    refuses longer texts. If the model learned lines, a newline in a text becomes a blank.
 
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.
@@ -58,9 +58,10 @@ def hypotheses(
         written = _beams(trained, settings, best, rows, numbers, key, rows_done)
     else:
         written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
+    one_line = trained.config.data.documents == 'lines'
     texts = [
         # Decoded together: a piece alone can lose the blank before it, or be part of a character.
-        Hypothesis(trained.codecs['text'].decode(prompt + tokens), score)
+        Hypothesis(trained.codecs['text'].decode(prompt + tokens, one_line=one_line), score)
         for prompt, row in zip(rows, written, strict=True)
         for tokens, score in row
     ]

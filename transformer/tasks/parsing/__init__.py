@@ -21,7 +21,7 @@ COMMANDS = {
 }
 TOOLS = {
     'evalb': Tool(
-        'Score a file of trees against the right trees, one per line, exactly as EVALB does.',
+        'Score a file of trees against the right trees, one per line, with the tables of EVALB.',
         'transformer.tasks.parsing.evalb_command:main',
         ('GOLD', 'TEST'),
         {

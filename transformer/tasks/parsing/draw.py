@@ -5,11 +5,13 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from transformer import files
+from transformer.data import trees
 from transformer.data.trees import WORD, Constituent
 from transformer.files import Path
 
 # In inches: the height of a level, and the width of a letter and of the gap between words.
 _LEVEL, _LETTER, _GAP = 0.42, 0.085, 0.16
+_DPI, _MOST_PIXELS = 200, 60_000  # matplotlib draws fewer than 2^16 pixels a side
 
 
 class Node(NamedTuple):
@@ -24,30 +26,33 @@ class Node(NamedTuple):
 
 def layout(tree: Constituent) -> list[Node]:
     """Places the nodes: words side by side on the lowest level, all else above the middle of its parts."""
-    lowest, right = _depth(tree), 0.0
+    right = 0.0
     nodes: list[Node] = []
-
-    def place(part: Constituent, level: int, parent: int | None) -> float:
-        nonlocal right
-        own = len(nodes)
-        nodes.append(Node(part.label, 0.0, level, parent, False))
-        if part.is_word:
+    opened: list[tuple[int, list[float]]] = []  # the open constituents: each node, and where its parts are
+    for event, part in trees.walk(tree):
+        if event == 'close':
+            own, places = opened.pop()
+            x = (places[0] + places[-1]) / 2
+            nodes[own] = nodes[own]._replace(x=x)
+        else:
+            parent = opened[-1][0] if opened else None
+            nodes.append(Node(part.label, 0.0, len(opened), parent, False))
+        if event == 'open':
+            opened.append((len(nodes) - 1, []))
+            continue
+        if event == 'word':
             width = _LETTER * max(len(part.label), len(part.parts)) + _GAP
             x, right = right + width / 2, right + width
-            nodes[own] = nodes[own]._replace(level=lowest - 1)
-            nodes.append(Node(part.parts, x, lowest, own, True))
-        else:
-            places = [place(child, level + 1, own) for child in part.parts]
-            x = (places[0] + places[-1]) / 2
-        nodes[own] = nodes[own]._replace(x=x)
-        return x
-
-    place(tree, 0, None)
+            nodes[-1] = nodes[-1]._replace(x=x)
+            nodes.append(Node(part.parts, x, len(opened) + 1, len(nodes) - 1, True))
+        if opened:
+            opened[-1][1].append(x)
+    lowest = max(node.level for node in nodes)
+    for number, node in enumerate(nodes):
+        if node.is_word:
+            nodes[number] = node._replace(level=lowest)
+            nodes[node.parent] = nodes[node.parent]._replace(level=lowest - 1)
     return nodes
-
-
-def _depth(tree: Constituent) -> int:
-    return 1 if tree.is_word else 1 + max(map(_depth, tree.parts))
 
 
 def draw(tree: Constituent) -> Figure:
@@ -84,6 +89,7 @@ def save(tree: Constituent, path: Path) -> None:
     """Writes a tree's picture as SVG and PNG, replacing earlier ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = draw(tree)
+    dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
     for kind in ('svg', 'png'):
         with files.replacing(path.with_name(f'{path.name}.{kind}')) as file:
-            figure.savefig(file, format=kind, dpi=200, metadata={'Date': None} if kind == 'svg' else None)
+            figure.savefig(file, format=kind, dpi=dpi, metadata={'Date': None} if kind == 'svg' else None)

@@ -1,9 +1,10 @@
 """Scores bracketed trees exactly as EVALB does, the Penn Treebank's scorer (Sekine and Collins 1997).
 
-There is one tree a line. The results, the order of the rules and the printed layout are EVALB's of 2013, but
-lines, words and labels can have any length.
+There is one tree a line. The results, the errors, the order of the rules and the printed layout are EVALB's
+of 2013, but lines, words and labels can have any length.
 """
 
+import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -20,6 +21,8 @@ _SPACE = re.compile(rf'[{_BLANKS}]*')
 _QUOTES = ("'", '"', '/')  # words whose tag can be taken for a quote's
 _MOST_QUOTES = 20  # in a sentence
 SCORED, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence
+# The error of text outside brackets. EVALB reads no further: it repeats the error until it stops.
+OUTSIDE = 'Reading sentence'
 
 
 class Rules(NamedTuple):
@@ -113,19 +116,25 @@ class Bracketing(NamedTuple):
     errors: list[str]
 
 
-def _read(line: str, rules: Rules) -> Bracketing:
+def read(line: str, rules: Rules = COLLINS) -> Bracketing:
+    """Reads a line as EVALB does, which notices a bracket that closes nothing at the next one or at the end.
+
+    At such a bracket EVALB reads beyond its stack; what it then counts in this line is arbitrary.
+    """
+    line += '\n'  # after a label, a blank: the constituent lacks its parts
     words, brackets, quotes, errors, stack = [], [], [], [], []
-    length = place = 0
+    length = place = depth = 0
     while (place := _SPACE.match(line, place).end()) < len(line):
         if line[place] == ')':
             place += 1
             if stack:
                 brackets[stack.pop()][2] = len(words)
-            else:
+            if depth < 0:
                 errors.append('Bracketing unbalance (too many close bracket)')
+            depth -= 1
             continue
         if line[place] != '(':
-            errors.append('Reading sentence')
+            errors.append(OUTSIDE)
             place = _ATOM.match(line, place).end()
             continue
         label = _ATOM.match(line, place + 1)
@@ -144,8 +153,9 @@ def _read(line: str, rules: Rules) -> Bracketing:
             if after != '(':
                 errors.append('More than two elements in a bracket')
         stack.append(len(brackets))
+        depth += 1
         brackets.append([label.group(), len(words), -1])
-    if stack:
+    if depth:
         errors.append('Bracketing is unbalanced (too many open bracket)')
     return Bracketing(words, brackets, quotes, length, errors)
 
@@ -204,7 +214,7 @@ def _percent(part: int, whole: int) -> float:
 
 def compare(gold: str, test: str, rules: Rules = COLLINS) -> SentenceResult:
     """Scores a line with a tree against the line with the right tree."""
-    first, second = _read(gold, rules), _read(test, rules)
+    first, second = read(gold, rules), read(test, rules)
     errors = [*first.errors, *second.errors]
     if not second.words:
         return SentenceResult(first.length, SKIPPED, errors=tuple(errors))
@@ -225,7 +235,7 @@ def compare(gold: str, test: str, rules: Rules = COLLINS) -> SentenceResult:
         _matched(golds, tests, rules),
         len(golds),
         len(tests),
-        sum(any(_cross(a, b) for a in golds) for b in tests),
+        crossing_brackets(golds, tests),
         len(words),
         sum(_equal(*pair, rules.equal_labels) for pair in tags),
         tuple(errors),
@@ -245,19 +255,32 @@ def _counted(side: Bracketing, rules: Rules) -> list[tuple[str, int, int]]:
 
 def _matched(golds: list[tuple], tests: list[tuple], rules: Rules) -> int:
     """Counts the brackets that find an equal one that is still free, in order."""
-    free, matched = list(tests), 0
-    for label, *span in golds:
-        for place, (other, *at) in enumerate(free):
-            if at == span and (not rules.labeled or _equal(label, other, rules.equal_labels)):
-                del free[place]
+    free, matched = collections.defaultdict(list), 0  # the labels at each place
+    for label, *place in tests:
+        free[tuple(place)].append(label)
+    for label, *place in golds:
+        labels = free[tuple(place)]
+        for number, other in enumerate(labels):
+            if not rules.labeled or _equal(label, other, rules.equal_labels):
+                del labels[number]
                 matched += 1
                 break
     return matched
 
 
-def _cross(first: tuple[str, int, int], second: tuple[str, int, int]) -> bool:
-    (_, a, b), (_, c, d) = first, second
-    return a < c < b < d or c < a < d < b
+def crossing_brackets(golds: list[tuple], tests: list[tuple]) -> int:
+    """Counts the test's brackets that begin inside a right bracket and end outside, or the reverse."""
+    length = max((end for _, _, end in golds), default=0)
+    ends, starts = [0] * (length + 1), [length] * (length + 1)
+    for _, start, end in golds:
+        if end > start:  # one that is never closed ends at -1
+            ends[start] = max(ends[start], end)
+            starts[end] = min(starts[end], start)
+    return sum(
+        max(ends[start + 1 : end], default=end) > end or min(starts[start + 1 : end], default=start) < start
+        for _, start, end in tests
+        if end > start
+    )
 
 
 class Summary(NamedTuple):
@@ -345,7 +368,8 @@ def summary_lines(results: Sequence[SentenceResult], rules: Rules) -> Iterator[s
         yield f'Number of Skip  sentence  = {part.skipped:6d}'
         yield f'Number of Valid sentence  = {part.valid:6d}'
         for title, value in part.scores().items():
-            yield f'{title:<26}= {value:6.2f}'
+            # 0/0 is -nan on the processors on which EVALB is mostly run.
+            yield f'{title:<26}= {value:6.2f}'.replace(' nan', '-nan')
 
 
 def counts(results: Iterable[SentenceResult]) -> Int[np.ndarray, 'sentences 3']:

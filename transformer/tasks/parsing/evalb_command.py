@@ -1,7 +1,8 @@
 """The command evalb: prints EVALB's tables, and on request an interval of F1 and a paired test."""
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from transformer.config import ConfigError
 from transformer.tasks import bootstrap
@@ -23,26 +24,17 @@ def main(
       The exit status: 2 if the files have different numbers of lines.
 
     Raises:
-      ConfigError: there are too many errors, or `other` has another number of trees.
+      ConfigError: EVALB stops at a line, a tree has several lines, or `other` has another number of trees.
     """
     rules = evalb.COLLINS if params is None else evalb.read_rules(_lines(params), params)
     given = {'cutoff': cutoff, 'max_errors': max_errors}
     rules = rules._replace(**{name: value for name, value in given.items() if value is not None})
-    gold, test = map(_lines, words)
-    results, errors = [], 0
+    gold, test = map(_trees, words)
+    results = []
     print(evalb.HEADER)
-    for number, (right, line) in enumerate(zip(gold, test, strict=False), 1):
-        result = evalb.compare(right, line, rules)
-        for error in result.errors:
-            print(f'{number} : {error}', file=sys.stderr)
-        errors += len(result.errors)
-        if errors > rules.max_errors + 1:
-            raise ConfigError(
-                f'{words[1]}: line {number}: more than {rules.max_errors + 1} errors; EVALB stops here. '
-                'More are allowed by --max_errors, or MAX_ERROR in --params'
-            )
-        print(result.line(number))
+    for result in _score(words, gold, test, rules):
         results.append(result)
+        print(result.line(len(results)))
     if len(gold) != len(test):
         longer = 'gold' if len(gold) > len(test) else 'test'
         print(
@@ -55,7 +47,7 @@ def main(
         resamples = f'{bootstrap.RESAMPLES:,} resamples of sentences'
         print(f'\n95 % interval of F1: {low:.2f} to {high:.2f} ({resamples})')
     if other is not None:
-        others = [evalb.compare(*pair, rules) for pair in zip(gold, _lines(other), strict=False)]
+        others = [*_score((words[0], other), gold, _trees(other), rules)]
         if len(others) != len(results):
             raise ConfigError(
                 f'{other} has {len(others)} lines that have a right tree, {words[1]} has {len(results)}'
@@ -63,6 +55,36 @@ def main(
         difference, p = evalb.paired_test(counts, evalb.counts(others))
         print(f'\n{other} minus {words[1]}: F1 {difference:+.2f}, p = {p:.3f} (paired bootstrap)')
     return 0 if len(gold) == len(test) else 2
+
+
+def _score(
+    paths: Sequence[str], gold: Sequence[str], test: Sequence[str], rules: evalb.Rules
+) -> Iterator[evalb.SentenceResult]:
+    """Yields the result of each line, and prints errors and stops as EVALB does."""
+    errors = 0
+    for number, (right, line) in enumerate(zip(gold, test, strict=False), 1):
+        result = evalb.compare(right, line, rules)
+        for error in result.errors:
+            print(f'{number} : {error}', file=sys.stderr)
+            errors += 1
+            if error == evalb.OUTSIDE:
+                path = paths[evalb.OUTSIDE not in evalb.read(right).errors]
+                raise ConfigError(f'{path}: line {number}: text outside brackets; EVALB stops here')
+            if errors > rules.max_errors + 1:
+                raise ConfigError(
+                    f'{paths[1]}: line {number}: more than {rules.max_errors + 1} errors; EVALB stops here. '
+                    'More are allowed by --max_errors, or MAX_ERROR in --params'
+                )
+        yield result
+
+
+def _trees(path: str) -> list[str]:
+    """Reads the lines of a file of trees. Raises ConfigError if one continues the tree of the line before."""
+    lines = _lines(path)
+    for number, (line, after) in enumerate(itertools.pairwise(lines), 2):
+        if line.count('(') > line.count(')') and after.startswith((' ', '\t')):
+            raise ConfigError(f'{path}: line {number} continues a tree; evalb needs one tree a line')
+    return lines
 
 
 def _lines(path: str) -> list[str]:

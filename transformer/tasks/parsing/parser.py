@@ -43,7 +43,7 @@ _SPLITS = (
     (r"([^' ])'(?= |$)", r"\1 '"),
     (r'(?i)\b(can)(not)\b', r'\1 \2'),
 )
-_BRACKETS = {'(': '-LRB-', ')': '-RRB-'}
+_BRACKETS = str.maketrans({'(': '-LRB-', ')': '-RRB-'})
 
 
 class Parse(NamedTuple):
@@ -65,7 +65,12 @@ def split_words(sentence: str) -> list[str]:
     """Splits a sentence into words as the Penn Treebank does: did n't, the dog 's, brackets as -LRB-."""
     for pattern, replacement in _SPLITS:
         sentence = re.sub(pattern, replacement, sentence)
-    return [_BRACKETS.get(word, word) for word in sentence.split()]
+    return escaped_words(sentence)
+
+
+def escaped_words(sentence: str) -> list[str]:
+    """Splits a sentence at blanks, and writes brackets as treebanks do, where no word contains one."""
+    return [word.translate(_BRACKETS) for word in sentence.split()]
 
 
 def parses(
@@ -128,7 +133,8 @@ def parse(
     warning.
 
     Args:
-      raw: whether to split the sentences into words; else blanks separate words.
+      raw: whether to split the sentences into words; else blanks separate words, and a bracket in a word is
+        written -LRB- or -RRB-.
       draw: a folder for pictures of the best trees.
       first: the number of the first sentence. Without it no tree is drawn and no repair is a warning.
       on_done: receives the number of further sentences that are parsed.
@@ -139,7 +145,7 @@ def parse(
         epath.Path(draw).mkdir(parents=True, exist_ok=True)
         workdir.check_writable(epath.Path(draw))
     sentences = generate.as_texts(sentences, 'sentences')
-    words = [split_words(sentence) if raw else sentence.split() for sentence in sentences]
+    words = list(map(split_words if raw else escaped_words, sentences))
     results = []
     found = parses(trained, words, best=best, first=first or 0, on_done=on_done, **options)
     for i, of_sentence in enumerate(found):

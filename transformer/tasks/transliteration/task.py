@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Reading, Spellings, spellings
+from transformer.data.fields import Reading, Spellings, comparable, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
@@ -36,16 +36,27 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     found = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
     rows = translation.batches(config, dataset, split)
     means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
-    right = list(map(spellings, texts['target']))
-    lines = [of_text[0].text for of_text in found]
-    any_right = [{h.text for h in of_text} & set(good) for of_text, good in zip(found, right, strict=True)]
+    right = list(map(_right, texts['target']))
+    written = [[comparable(hypothesis.text) for hypothesis in of_text] for of_text in found]
+    first = [of_text[0] for of_text in written]
+    any_right = [set(of_text) & set(good) for of_text, good in zip(written, right, strict=True)]
     scores = {
         **means,
-        'exact': sum(line in good for line, good in zip(lines, right, strict=True)) / len(lines),
-        **({'exact_of_three': sum(map(bool, any_right)) / len(lines)} if best == BEST else {}),
-        'character_errors': character_error_rate(lines, right),
+        'exact': _exact(first, right),
+        **({'exact_of_three': sum(map(bool, any_right)) / len(first)} if best == BEST else {}),
+        'character_errors': character_error_rate(first, right),
     }
-    return Scored(scores, {'decode': decode}, lines)
+    return Scored(scores, {'decode': decode}, [of_text[0].text for of_text in found])
+
+
+def _right(line: str) -> list[str]:
+    """Lists the right spellings in a line of references, as they are compared."""
+    return list(map(comparable, spellings(line)))
+
+
+def _exact(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Computes the share of lines that are one of their references."""
+    return sum(line in right for line, right in zip(lines, references, strict=True)) / len(lines)
 
 
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -71,8 +82,7 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """Computes the share of greedy outputs on dev that are right."""
     texts = dataset.texts('dev')
     lines = translate(trained, texts['source'], method='greedy', on_cut=lambda number, length: None)
-    right = map(spellings, texts['target'])
-    return {'exact': sum(line in good for line, good in zip(lines, right, strict=True)) / len(lines)}
+    return {'exact': _exact(list(map(comparable, lines)), list(map(_right, texts['target'])))}
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
@@ -85,7 +95,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 
 def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """Computes the error rate of each line."""
-    pairs = zip(lines, map(spellings, texts['target']), strict=True)
+    pairs = zip(map(comparable, lines), map(_right, texts['target']), strict=True)
     return [character_error_rate([line], [right]) for line, right in pairs]
 
 
