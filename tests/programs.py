@@ -1,4 +1,4 @@
-"""A model's first parameters and its outputs, each as one program: op by op, a hundred compile."""
+"""Computes a model's first parameters and its outputs as one program each; op by op, a hundred compile."""
 
 import functools
 
@@ -13,6 +13,6 @@ initialize = jax.jit(models.initialize, static_argnums=0)
 
 @functools.partial(jax.jit, static_argnames=('config', 'method'))
 def apply(config: Config, params: models.Params, batch: Batch, method: str | None = None):
-    """What a model's call, or another of its methods, computes outside training."""
+    """Computes what a model's call returns outside training, or what another method returns."""
     how = {'method': method} if method else {'train': False}
     return models.build(config).apply({'params': params}, batch, **how)

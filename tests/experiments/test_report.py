@@ -66,7 +66,7 @@ def _texts(monkeypatch):
 
 @pytest.fixture
 def _no_flops(monkeypatch):
-    """For reports of committed results: counting the FLOPs of a row takes seconds."""
+    """Leaves out the count of FLOPs, which takes seconds a row of committed results."""
     monkeypatch.setattr(columns.cost, 'update_flops', lambda config: 1.0)
 
 

@@ -40,7 +40,7 @@ def imported(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def folder(imported, tmp_path) -> pathlib.Path:
-    """A copy of the imported model, which receives that of CTranslate2."""
+    """Copies the imported model; the copy receives CTranslate2's."""
     return pathlib.Path(shutil.copytree(imported, tmp_path / 'aren'))
 
 
