@@ -20,8 +20,11 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from transformer import progress  # noqa: E402
+from transformer.cli import memory  # noqa: E402
+from transformer.runs import process  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+memory.collect_rarely()
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -29,9 +32,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 LONG = (
     'test_contract', 'training/test_loop', 'cli/test_main', 'pages/test_colab', 'test_end_to_end',
     'experiments/test_claims', 'tasks/language/test_task', 'experiments/test_sweep', 'runs/test_warm_start',
-    'experiments/test_benchmark', 'experiments/test_report', 'tasks/masked/test_task',
-    'inference/test_search', 'experiments/tables/test_rows', 'nn/test_kernels', 'test_paper',
-    'experiments/test_complexity', 'tasks/images/test_task',
+    'experiments/test_report', 'interop/ctranslate2/test_engine', 'experiments/test_benchmark',
+    'interop/hugging_face/test_reading', 'interop/ctranslate2/test_writing', 'tasks/parsing/test_task',
+    'tasks/masked/test_task', 'inference/test_search', 'experiments/tables/test_rows', 'nn/test_kernels',
+    'test_paper', 'experiments/test_complexity', 'tasks/images/test_task',
 )  # fmt: skip
 
 
@@ -44,6 +48,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope='session', autouse=True)
 def _own_cache(tmp_path_factory):
     os.environ['TRANSFORMER_CACHE'] = str(tmp_path_factory.mktemp('cache'))
+    # Many tests compile the same program.
+    process.keep_programs()
     # Of the terminal that pytest runs in, which would fold the tables that tests read.
     os.environ.pop('COLUMNS', None)
     # A busy machine gets no lines about work that lasts, which tests of standard error would meet.

@@ -5,17 +5,17 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 
 from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
-from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import Tokens
 
 SMALL = {
-    'model.N': 2,
+    'model.N': 1,
     'model.d_model': 16,
     'model.d_ff': 24,
     'model.h': 2,
@@ -38,7 +38,7 @@ def tokenizers() -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
 
 def random_model(config: Config) -> Trained:
     """Makes a model whose every parameter is random, also biases and norms."""
-    leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
+    leaves, tree = jax.tree.flatten(programs.initialize(config, jax.random.key(0)))
     rng = np.random.default_rng(0)
     leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
     source, target = tokenizers()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import FORMS, OPTIONS, TASKS, Config, ConfigError, config_dict, declare, resolve
+from transformer.config import FORMS, OPTIONS, TASKS, Config, ConfigError, config_dict, resolve
 from transformer.config.declare import choices, has_meaning
 from transformer.nn import cache, decoders, models
 from transformer.tokens import Batch, Tokens
@@ -27,23 +27,6 @@ SMALL = {
     'data.batch_tokens': 96,
     'decode.max_source_len': 8,
     'decode.extra_len': 4,
-}
-AXES = {
-    'model.positions': ['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none'],
-    'model.sinusoid': ['paper', 't2t'],
-    'model.norm': ['post', 'pre'],
-    'model.norm_type': ['layernorm', 'rmsnorm'],
-    # The options of the other kernels bring their kernels with them.
-    'model.attention': ['full'],
-    'model.attention_window': [2],
-    'model.attention_stride': [2],
-    'model.attention_chunk': [3],
-    'model.activation': ['relu', 'gelu', 'swiglu'],
-    'model.tie_embeddings': ['all', 'inputs', 'decoder', 'none'],
-    'model.biases': ['all', 'ffn', 'none'],
-    'model.init': ['t2t', 'xavier'],
-    'model.dtype': ['float32', 'bfloat16'],
-    'model.remat': [True],
 }
 LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
 # The Transformer's two forms.
@@ -126,33 +109,63 @@ MIXED = [
 ONLY_PAIR = {'model.N_decoder': 2, 'model.start': 'learned'}
 TIED = [('model.tie_embeddings', 'inputs'), ('model.tie_embeddings', 'decoder')]
 REFUSED = {'pair': [], 'text': [*ONLY_PAIR.items(), *TIED]}
-
-
-def settings(key: str, value: object) -> list[dict[str, object]]:
-    """Lists the option with each kernel of attention that it is for."""
-    kernels = dict(OPTIONS[key].metadata['only'] or ()).get('model.attention', ())
-    return [{'model.attention': kernel, key: value} for kernel in kernels] or [{key: value}]
-
-
+RMSNORM, XAVIER, REMAT, BFLOAT16 = (
+    {f'model.{option}': value}
+    for option, value in (
+        ('norm_type', 'rmsnorm'), ('init', 'xavier'), ('remat', True), ('dtype', 'bfloat16')
+    )
+)  # fmt: skip
+GELU, SWIGLU = ({'model.activation': name} for name in ('gelu', 'swiglu'))
+INPUTS_TIED, DECODER_TIED, UNTIED = (
+    {'model.tie_embeddings': which} for which in ('inputs', 'decoder', 'none')
+)
+FFN_BIASES, NO_BIASES = ({'model.biases': which} for which in ('ffn', 'none'))
+LOCAL, SPARSE, LINEAR, CHUNKED = (
+    {'model.attention': kernel, f'model.attention_{option}': size}
+    for kernel, option, size in (
+        ('local', 'window', 2), ('sparse', 'stride', 2), ('linear', 'chunk', 3), ('chunked', 'chunk', 3)
+    )
+)  # fmt: skip
+# Every norm with every kind of positions; the values of the other axes are dealt out among these models.
+BESIDE = {
+    ('post', 'sinusoidal'): {},
+    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES,
+    ('post', 'rotary'): LOCAL | RMSNORM | XAVIER,
+    ('post', 'relative'): SWIGLU | UNTIED | NO_BIASES,
+    ('post', 'buckets'): INPUTS_TIED | XAVIER,
+    ('post', 'alibi'): GELU | NO_BIASES,
+    ('post', 'none'): LINEAR | REMAT,
+    ('pre', 'sinusoidal'): CHUNKED | UNTIED | {'model.sinusoid': 't2t'},
+    ('pre', 'learned'): SPARSE | SWIGLU | XAVIER,
+    ('pre', 'rotary'): RMSNORM | NO_BIASES | REMAT,
+    ('pre', 'relative'): GELU | FFN_BIASES,
+    ('pre', 'buckets'): SWIGLU | FFN_BIASES,
+    ('pre', 'alibi'): INPUTS_TIED | RMSNORM,
+    ('pre', 'none'): LOCAL | DECODER_TIED,
+}
 VARIANTS = [
-    form | setting
-    for name, form in TRANSFORMERS.items()
-    for key, values in AXES.items()
-    for value in values
-    if (key, value) not in REFUSED[name]
-    for setting in settings(key, value)
+    {'model.norm': norm, 'model.positions': positions} | others
+    for (norm, positions), others in BESIDE.items()
 ]
+# The two forms share their layers, so that a text needs no pairs of norm and positions.
+VARIANTS += [
+    LANGUAGE | variant
+    for variant in (
+        {},
+        CHUNKED | GELU | FFN_BIASES | {'model.sinusoid': 't2t'},
+        {'model.positions': 'learned', 'model.norm': 'pre'} | LOCAL | XAVIER,
+        {'model.positions': 'rotary'} | SPARSE | SWIGLU | UNTIED,
+        {'model.positions': 'relative', 'model.norm': 'pre'} | RMSNORM | NO_BIASES,
+        {'model.positions': 'none'} | LINEAR | REMAT,
+    )
+]
+# Rounded numbers prove little of the values beside them.
+VARIANTS += [form | BFLOAT16 for form in TRANSFORMERS.values()]
 VARIANTS += [
     form | {key: value for key, value in mixed.items() if name == 'pair' or key not in ONLY_PAIR}
     for name, form in TRANSFORMERS.items()
     for mixed in MIXED
 ]
-VARIANTS += [
-    {'model.norm': norm, 'model.positions': positions}
-    for norm in ('post', 'pre')
-    for positions in AXES['model.positions']
-]
-VARIANTS += [LANGUAGE]
 GRU, RELU, TANH = ({'model.cell': cell} for cell in ('gru', 'rnn_relu', 'rnn_tanh'))
 ADDITIVE, DOT, GENERAL, CONCAT = (
     {'model.alignment': score} for score in ('additive', 'dot', 'general', 'concat')
@@ -374,22 +387,25 @@ def close(found: np.ndarray, expected: np.ndarray, config: Config) -> None:
 
 
 def test_every_axis_of_the_model_is_here():
-    values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
-    others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
-    mixed = {key for sizes in MIXED for key in sizes}
+    fields = {key: field for key, field in OPTIONS.items() if key.startswith('model.')}
+    defaults = {key: field.default for key, field in OPTIONS.items()}
+    assert {'transformer'} | {v['model.kind'] for v in OTHER_KINDS} == set(choices(fields['model.kind']))
+    missing = set(fields) - {'model.kind'}
+    for name, variants in {
+        'pair': [v for v in VARIANTS if v not in OTHER_KINDS and 'train.task' not in v],
+        'text': [v for v in VARIANTS if v not in OTHER_KINDS and 'train.task' in v],
+        'other kinds': OTHER_KINDS,
+    }.items():
+        for key in set(fields) - {'model.kind'} if name in REFUSED else set(missing):
+            if any(has_meaning(OPTIONS, defaults | variant, key) for variant in variants):
+                values = {variant.get(key, fields[key].default) for variant in variants}
+                refused = {value for option, value in REFUSED.get(name, []) if option == key}
+                # nn/test_kernels.py has what can be tested of 'flash', which runs on no CPU.
+                assert len(values) > 1 and values >= set(choices(fields[key])) - refused - {'flash'}, key
+                missing.discard(key)
     # tasks/masked/test_task.py has what encoders alone can have.
-    of_encoders = {'model.token_types'}
-    of_kinds = {key for key in others if key.startswith('model.')}
-    assert set(AXES) | mixed | of_kinds | of_encoders == set(values_of)
-    assert {'transformer', *others['model.kind']} == set(values_of['model.kind'])
-    for key in set(values_of) - set(AXES) - mixed - of_encoders - {'model.kind'}:
-        some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
-        assert others[key] == set(values_of[key] or some)
-    # 'flash' runs on no CPU: nn/test_kernels.py has what can be tested of it.
-    values_of['model.attention'] = set(values_of['model.attention']) - {'flash'}
-    for key, values in values_of.items():
-        tested = {variant[key] for variant in VARIANTS if key in variant}
-        assert key not in AXES or not values or tested == set(values)
+    assert missing == {'model.token_types'}
+    assert len(BESIDE) == len(choices(fields['model.norm'])) * len(choices(fields['model.positions']))
 
 
 def test_every_kind_of_every_form_has_a_module():

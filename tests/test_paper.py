@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 import pytest
 
 from transformer.config import config_dict, resolve
@@ -244,11 +245,11 @@ def test_a_bias_of_the_softmax():
         resolve(config_dict({**changes, 'model.d_ff': 8, 'model.softmax_bias': bias}))
         for bias in (False, True)
     )
-    params = models.initialize(config, jax.random.key(0))
+    params = programs.initialize(config, jax.random.key(0))
     bias = jax.random.normal(jax.random.key(1), (300,))
     batch = jax.tree.map(jnp.asarray, models.blank(config, 2, 5))
-    plain = models.build(config).apply({'params': params}, batch, train=False)
-    found = models.build(biased).apply({'params': params | {'softmax_bias': bias}}, batch, train=False)
+    plain = programs.apply(config, params, batch)
+    found = programs.apply(biased, params | {'softmax_bias': bias}, batch)
     np.testing.assert_allclose(found, plain + bias[None, None], atol=1e-5)
 
 
@@ -290,14 +291,12 @@ def test_the_last_normalisation(norm):
         resolve(config_dict({**changes, 'model.norm': norm, 'model.norm_final': last}))
         for last in (False, True)
     )
-    params = models.initialize(plain, jax.random.key(0))
+    params = programs.initialize(plain, jax.random.key(0))
     rng = np.random.default_rng(0)
     parts = {name: jnp.asarray(rng.normal(size=16), jnp.float32) for name in ('scale', 'bias')}
     last = {side: {**params[side], 'final': {'norm': {'layer': parts}}} for side in ('encoder', 'decoder')}
     batch = jax.tree.map(jnp.asarray, models.blank(plain, 2, 5))
-    encode = lambda config, params: (
-        models.build(config).apply({'params': params}, batch['source'], method='encode').outputs
-    )
+    encode = lambda config, params: programs.apply(config, params, batch['source'], 'encode').outputs
     x, found = encode(plain, params), encode(final, {**params, **last})
     unit = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-6)
     np.testing.assert_allclose(

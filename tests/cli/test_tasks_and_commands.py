@@ -6,6 +6,7 @@ import pathlib
 import jax
 import numpy as np
 import PIL.Image
+import programs
 import pytest
 import toys
 from etils import epath
@@ -130,7 +131,7 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
             labels = dataset.codecs['tags' if task == 'labelling' else 'label']
             config = configs.with_classes(config, labels.names)
         folder = folders[task] = tmp_path_factory.mktemp('runs') / task
-        params = models.initialize(config, jax.random.key(0))
+        params = programs.initialize(config, jax.random.key(0))
         workdir.claim(epath.Path(folder), config, dataset.codecs, dataset.manifest)
         workdir.copy_data(epath.Path(folder), dataset)
         checkpoints = Checkpoints(epath.Path(folder) / 'checkpoints', 1)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import optax
+import programs
 import pytest
 
 from configs import tiny
@@ -44,7 +45,7 @@ from experiments.rendering import formats
 from transformer import config as configs
 from transformer.data.generated.grammar.inflection import IT, NOUNS
 from transformer.data.generated.grammar.sentences import sentence_pairs
-from transformer.nn import models, recurrent
+from transformer.nn import recurrent
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
 from transformer.nn.stacks import Stack
@@ -141,7 +142,7 @@ def test_what_shuffling_changes(monkeypatch):
     shifts = {}
     for name in order.MODELS:
         config = config_of(order.MODEL | {'model.positions': name, 'model.d_model': 8, 'model.d_ff': 8})
-        params = models.initialize(config, jax.random.key(0))
+        params = programs.initialize(config, jax.random.key(0))
         # A training's parameters come as numpy's arrays.
         shifts[name] = order.shift(config, jax.device_get(params), np.random.default_rng(1))
     assert shifts['none'] < 1e-6 and 0.1 < shifts['sinusoidal'] < 2
@@ -569,7 +570,7 @@ def test_what_is_blocked_cannot_be_seen(translator):
 def test_answers_are_those_of_the_model(translator):
     found = grammar.questions()
     params, batch = jax.tree.map(jnp.asarray, (translator.params, found.batch))
-    logits = np.asarray(models.build(translator.config).apply({'params': params}, batch, train=False))
+    logits = np.asarray(programs.apply(translator.config, params, batch))
     answers = grammar.answers(translator, {})
     for row, place in enumerate(found.asked):
         three = np.array([logits[row, place, token] for token in found.pronouns], np.float64)
@@ -594,7 +595,7 @@ def test_log_p_of_the_reference(translator):
 
 def test_each_piece_of_a_translation_is_the_likeliest_after_those_before(translator):
     # After three updates it writes nothing but ends, untrained and with large numbers this and that.
-    untrained = jax.tree.map(lambda leaf: 4 * leaf, models.initialize(translator.config, jax.random.key(0)))
+    untrained = jax.tree.map(lambda leaf: 4 * leaf, programs.initialize(translator.config, jax.random.key(0)))
     texts = {}
     for name, params in (('ends', translator.params), ('goes on', untrained)):
         model = translator._replace(params=params)
@@ -603,7 +604,7 @@ def test_each_piece_of_a_translation_is_the_likeliest_after_those_before(transla
         target = Tokens(written, np.ones_like(written), positions)
         batch = {'source': grammar.questions().batch['source'], 'target': target}
         params, batch = jax.tree.map(jnp.asarray, (params, batch))
-        logits = np.asarray(models.build(model.config).apply({'params': params}, batch, train=False))
+        logits = np.asarray(programs.apply(model.config, params, batch))
         for row, tokens in enumerate(written):
             ends = np.flatnonzero(tokens == EOS)
             length = ends[0] + 1 if len(ends) else grammar.ROOM
@@ -708,8 +709,8 @@ def test_claims_about_rows_measure_what_they_judge(monkeypatch):
     """With the smallest rows, after two updates."""
     real = rows.config_of
     # All rows have one program, but for D3's.
-    sizes = {'model.N': 1, 'model.d_model': 16, 'model.d_ff': 16, 'model.h': 4}
-    sizes |= {'model.d_k': 4, 'model.d_v': 4}
+    sizes = {'model.N': 1, 'model.N_decoder': 1, 'model.d_model': 16, 'model.d_ff': 16}
+    sizes |= {'model.h': 4, 'model.d_k': 4, 'model.d_v': 4}
     search = {'decode.beam': 1, 'decode.extra_len': 0, 'decode.max_source_len': 4}
     smallest = SMALL_CORPUS | sizes | search
     assert (real('A4').model.h, real('A4').train.steps, real('D3').train.eps_ls) == (16, 300, 0.0)
@@ -719,14 +720,15 @@ def test_claims_about_rows_measure_what_they_judge(monkeypatch):
     monkeypatch.setattr(rows, 'config_of', functools.cache(tiny_row))
     monkeypatch.setattr(rows, 'UPDATES', 2)
     monkeypatch.setattr(beams, 'SENTENCES', 3)
-    monkeypatch.setattr(beams, 'BEAMS', (1, 4))
+    # Each beam, with each alpha, is a program of its own.
+    monkeypatch.setattr(beams, 'BEAMS', (2,))
     rows.trained.cache_clear()
     for claim in (head_count, smoothing):
         measured = claim.measure(1)
         assert json.loads(json.dumps(measured)) == measured and claim.judge([measured]).number
     measured = beams.measure(1)
     assert json.loads(json.dumps(measured)) == measured
-    assert [set(measured[alpha]['4']) for alpha in beams.ALPHAS] == [
+    assert [set(measured[alpha]['2']) for alpha in beams.ALPHAS] == [
         {'bleu', 'length', 'logp'},
         {'bleu', 'length'},
     ]

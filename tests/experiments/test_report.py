@@ -65,6 +65,12 @@ def _texts(monkeypatch):
 
 
 @pytest.fixture
+def _no_flops(monkeypatch):
+    """Leaves out the count of FLOPs, which takes seconds a row of committed results."""
+    monkeypatch.setattr(columns.cost, 'update_flops', lambda config: 1.0)
+
+
+@pytest.fixture
 def workdir(swept, tmp_path):
     """Copies the sweep, for tests that change it."""
     return shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
@@ -195,6 +201,7 @@ def test_results_alone_are_enough(workdir, capsys):
     assert 'A1-seed1 holds no translations of dev' in out
 
 
+@pytest.mark.usefixtures('_no_flops')
 def test_rows_without_a_seed_of_base_need_no_texts(capsys, monkeypatch):
     monkeypatch.setattr(differences, 'read_texts', lambda *_: pytest.fail('texts were read'))
     out = shown(launch.ROOT / 'experiments' / 'results' / 'table4-genia', capsys, '--format=markdown')
@@ -711,6 +718,7 @@ def test_latex_fits_a_page(tmp_path, capsys, name):
     assert not re.search('Overfull|too large', done.stdout), done.stdout
 
 
+@pytest.mark.usefixtures('_no_flops')
 @pytest.mark.parametrize('width, parts', [(80, 4), (120, 2), (200, 1)])
 def test_the_terminal_is_not_wider_than_it_is(capsys, monkeypatch, width, parts):
     monkeypatch.setenv('COLUMNS', str(width))
@@ -724,6 +732,7 @@ def test_the_terminal_is_not_wider_than_it_is(capsys, monkeypatch, width, parts)
     assert '1.210 ±0.008' in out and '(3)' not in out and '8 → 4' in out and 'positions=rotary' in out
 
 
+@pytest.mark.usefixtures('_no_flops')
 def test_a_text_wider_than_the_terminal_takes_several_lines(capsys, monkeypatch):
     folder = launch.ROOT / 'experiments' / 'results' / 'architectures'
     others = [cell['other'] for cell in cells(shown(folder, capsys, '--format=markdown')).values()]
@@ -733,6 +742,7 @@ def test_a_text_wider_than_the_terminal_takes_several_lines(capsys, monkeypatch)
     assert all(word in ' '.join(lines) for other in others for word in other.split())
 
 
+@pytest.mark.usefixtures('_no_flops')
 def test_a_pipe_has_no_width(capsys, monkeypatch):
     monkeypatch.delenv('COLUMNS', raising=False)
     lines = shown(launch.ROOT / 'experiments' / 'results' / 'table3-grammar', capsys).splitlines()
@@ -827,6 +837,7 @@ def any_runs(capsys, *words: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.usefixtures('_no_flops')
 def test_options_that_mean_nothing_for_a_row(capsys):
     """As d_ff for an LSTM; and base has the name that its table gives it."""
     folder = launch.ROOT / 'experiments' / 'results' / 'architectures'
@@ -909,6 +920,7 @@ def test_mistakes_in_a_report_of_any_runs(swept, capsys):
         assert part in error and error.count('\n') == 1, error
 
 
+@pytest.mark.usefixtures('_no_flops')
 def test_one_seed_has_neither_deviation_nor_test(capsys):
     told = shown(launch.ROOT / 'experiments' / 'results' / 'table3-grammar-0.2', capsys, '--format=markdown')
     assert 'mean (seeds)' in told
@@ -1001,9 +1013,9 @@ def test_the_page(swept, tmp_path, capsys, opened):
     assert page.locator('li', has_text='MemoryError').is_visible()
 
 
-def test_the_page_on_a_phone(swept, tmp_path, capsys, opened):
+def test_the_page_on_a_phone(rendered, tmp_path, capsys, opened):
     file = tmp_path / 'table.html'
-    shown(swept, capsys, '--format=html', f'--output={file}')
+    file.write_text(rendered('html', capsys))
     page = opened(file, 390, 844)
     assert page.evaluate('document.documentElement.scrollWidth') <= 390
     cell = lambda column: page.locator('thead th', has_text=column).first
@@ -1017,9 +1029,9 @@ def test_the_page_on_a_phone(swept, tmp_path, capsys, opened):
     assert page.locator('tbody td').first.bounding_box()['x'] == before
 
 
-def test_the_page_shows_that_it_sorts_and_scrolls(swept, tmp_path, capsys, opened):
+def test_the_page_shows_that_it_sorts_and_scrolls(rendered, tmp_path, capsys, opened):
     file = tmp_path / 'table.html'
-    shown(swept, capsys, '--format=html', f'--output={file}')
+    file.write_text(rendered('html', capsys))
     page = opened(file, 390, 844)
     arrows = page.locator('th button').evaluate_all(
         'all => all.map(b => getComputedStyle(b, "::after").content)'

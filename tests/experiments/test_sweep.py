@@ -49,7 +49,7 @@ def _one_device(monkeypatch):
 @pytest.fixture
 def call(text):
     """Returns the options of a sweep over this text."""
-    return ['--table=3', '--scale=multi30k', *sets(SMALL | {'data.dir': text})]
+    return ['--table=3', '--scale=multi30k', *sets(SMALL | {'data.dir': text, 'decode.method': 'greedy'})]
 
 
 def sets(changes: dict[str, object]) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 import pytest
 
 from transformer.config import config_dict, resolve
@@ -214,7 +215,7 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
     # Large enough that outputs depend on all that was written.
     variables = {
         'params': jax.tree.map(
-            lambda x: 4 * x if x.ndim > 1 else x, models.initialize(config, jax.random.key(0))
+            lambda x: 4 * x if x.ndim > 1 else x, programs.initialize(config, jax.random.key(0))
         )
     }
     lengths = rng.integers(1, width + 1, sentences)

@@ -10,6 +10,7 @@ import json
 import pathlib
 
 import numpy as np
+import programs
 import pytest
 import sentencepiece
 from etils import epath
@@ -25,7 +26,6 @@ from transformer.interop import arrays, layout, mapping
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop.foreign import NEVER, learned_positions
-from transformer.nn import models
 from transformer.tokens import EOS, START, UNK
 
 safetensors = pytest.importorskip('safetensors.numpy')
@@ -65,7 +65,7 @@ def logits_of(trained, pairs: list[tuple[str, str]]) -> np.ndarray:
         for field, texts in zip(('source', 'target'), zip(*pairs, strict=True), strict=True)
     ]
     batch = dict(zip(('source', 'target'), map(tokens_of, sides), strict=True))
-    return np.asarray(models.build(trained.config).apply({'params': trained.params}, batch, train=False))
+    return np.asarray(programs.apply(trained.config, trained.params, batch))
 
 
 @pytest.mark.parametrize('norm', ['post', 'pre'])

@@ -219,6 +219,7 @@ def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
         np.testing.assert_allclose(doubled, 2 * attend(KEEP_ALL), rtol=1e-5)
 
 
+@functools.cache
 def temporaries(kernel, length: int) -> int:
     """Bytes that XLA allocates beside inputs and outputs for a forward and backward pass."""
 

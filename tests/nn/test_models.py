@@ -1,4 +1,4 @@
-"""The number of calls from a model to its attention."""
+"""The number of calls from a model to its attention, and the shapes of parameters."""
 
 import pathlib
 import sys
@@ -47,3 +47,10 @@ def test_attention_is_eight_calls_away_in_four_files(monkeypatch, name):
     for chain in chains:
         assert chain[0][1] == '__call__' and chain[-1][0] == 'full.py'
         assert len(chain) <= 8 and len({file for file, _ in chain}) <= 4, chain
+
+
+def test_a_caller_may_change_its_tree_of_shapes():
+    config = resolve(config_dict(SMALL | TEXTS))
+    first, expected = models.parameter_shapes(config), models.parameter_shapes(config)
+    del first['encoder']['layer_0']['self_attention']
+    assert models.parameter_shapes(config) == expected != first

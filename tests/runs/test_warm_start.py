@@ -287,14 +287,19 @@ def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp
         assert run.main(['run.py', *flags]) == 0
         if name != 'safetensors':
             assert run.main(['run.py', 'import', str(left), f'--output={folder}']) == 0
-    hashes = set()
+    # Each gives a training the same start, which with its config and text decides the bits.
+    config, starts = Run.open(folders['origin']).config, []
     for name, folder in folders.items():
+        found = warm_start.start(config, warm_start.origins([str(folder)]), epath.Path(tmp_path / 'new'))
+        assert not found.record['left'], name
+        starts.append((found.record['params_sha256'], codec.contents(found.codecs)))
+    assert starts == starts[:1] * 4 and starts[0][0] == result_of(folders['origin'])['params_sha256']
+    hashes = set()
+    for name in ('origin', 'ctranslate2'):
         after = tmp_path / f'{name}.after'
-        assert train(after, texts[1], f'--init_from={folder}', **MARIAN) == 0
-        result = result_of(after)
-        assert not result['init_from']['left']
-        hashes.add(result['params_sha256'])
-    assert len(hashes) == 1 and hashes != {result_of(folders['origin'])['params_sha256']}
+        assert train(after, texts[1], f'--init_from={folders[name]}', **MARIAN) == 0
+        hashes.add(result_of(after)['params_sha256'])
+    assert len(hashes) == 1 and hashes != {starts[0][0]}
 
 
 def test_a_tokenizer_of_another_language_gets_a_line(origin, tmp_path, caplog):

@@ -83,4 +83,10 @@ def initialize(config: Config, key: Array) -> Params:
 
 def parameter_shapes(config: Config) -> Params:
     """Returns the parameters' shapes and types without computing the parameters."""
+    # A copy, because the caller may change its tree.
+    return jax.tree.map(lambda leaf: leaf, _traced_shapes(config))
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_shapes(config: Config) -> Params:
     return jax.eval_shape(lambda: initialize(config, jax.random.key(0)))

@@ -8,6 +8,7 @@ import io
 import json
 import pathlib
 import re
+import shutil
 import sys
 
 import numpy as np
@@ -30,10 +31,17 @@ NAMES = [one['source'] for one in json.loads((FOLDER / 'ctranslate2.json').read_
 OPTIONS = {'train.task': 'transliteration', 'decode.alpha': 0.0, 'decode.extra_len': 32}
 
 
+@pytest.fixture(scope='module')
+def imported(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('imported') / 'aren'
+    importing.import_model(FOLDER, folder, OPTIONS)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path) -> pathlib.Path:
-    importing.import_model(FOLDER, tmp_path / 'aren', OPTIONS)
-    return tmp_path / 'aren'
+def folder(imported, tmp_path) -> pathlib.Path:
+    """Copies the imported model; the copy receives CTranslate2's."""
+    return pathlib.Path(shutil.copytree(imported, tmp_path / 'aren'))
 
 
 @pytest.fixture

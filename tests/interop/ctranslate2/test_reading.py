@@ -261,7 +261,7 @@ def test_broken_files(arrays, tmp_path):
 def test_other_rotary_positions_and_gates_are_refused(tmp_path):
     pytest.importorskip('ctranslate2')
     rotary = {'model.positions': 'rotary', 'model.activation': 'swiglu', 'train.task': 'language'}
-    config = resolve(config_dict(layout.TEXT | random_models.SMALL | rotary))
+    config = resolve(config_dict(layout.TEXT | random_models.SMALL | rotary | {'model.N': 2}))
     trained = random_models.random_model(config)
     writing.write(config, trained.params, trained.codecs, tmp_path)
     kind, arrays = binary.read_arrays((tmp_path / 'model.bin').read_bytes())

@@ -38,7 +38,7 @@ LANGUAGE = random_models.SMALL | {
 }
 SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'}
 VARIANTS = {
-    'base': {'model.vocab_size': 410},
+    'base': {'model.vocab_size': 410, 'model.N': 2},
     'pre': {'model.norm': 'pre', 'model.sinusoid': 't2t', 'model.first_position': 1},
     'marian': {
         'model.sinusoid': 'halves',
@@ -60,7 +60,7 @@ VARIANTS = {
     'rotary': {'model.positions': 'rotary', 'model.norm': 'pre', 'model.activation': 'swiglu'},
 }
 TEXT_VARIANTS = {
-    'base': {'model.vocab_size': 410, 'model.norm_embedding': True},
+    'base': {'model.vocab_size': 410, 'model.N': 2, 'model.norm_embedding': True},
     'gpt2': {
         'model.norm': 'pre',
         'model.positions': 'learned',

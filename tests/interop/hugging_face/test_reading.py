@@ -13,8 +13,8 @@ import shutil
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import programs
 import pytest
 from etils import epath
 from random_models import tokens_of
@@ -29,7 +29,6 @@ from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop.foreign import NEVER
 from transformer.interop.hugging_face import early_tokenizers
-from transformer.nn import models
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tokens import EOS, PAD, UNK
@@ -65,10 +64,9 @@ def gpt2(workdirs):
 def test_logits_and_hidden_states_of_bert(bert):
     trained = bert.trained
     rows = trained.codecs['text'].encode_batch([one['text'] for one in EXPECTED['bert']])
-    module, order = models.build(trained.config), np.array(trained.codecs['text'].order)
-    params, batch = {'params': trained.params}, {'text': tokens_of(rows)}
-    logits = np.asarray(module.apply(params, batch, train=False))
-    hidden = np.asarray(module.apply(params, batch, method='outputs'))
+    order, batch = np.array(trained.codecs['text'].order), {'text': tokens_of(rows)}
+    logits = np.asarray(programs.apply(trained.config, trained.params, batch))
+    hidden = np.asarray(programs.apply(trained.config, trained.params, batch, 'outputs'))
     for i, (row, one) in enumerate(zip(rows, EXPECTED['bert'], strict=True)):
         assert order[row].tolist() == one['ids'] and row[-1] == EOS
         expected = np.array(one['logits'])
@@ -122,13 +120,12 @@ def test_logits_of_marian(workdirs):
     pieces = trained.codecs['target'].pieces(range(trained.codecs['target'].size))
     assert pieces[:3] == ['<pad>', '</s>', '<unk>'] and sorted(pieces) == sorted(vocabulary)
     order = [vocabulary[piece] for piece in pieces] + [len(vocabulary), len(vocabulary) + 1]
-    module = models.build(trained.config)
     for one in EXPECTED['marian']:
         ids = {field: trained.codecs[field].encode(one[field]) for field in ('source', 'target')}
         for field, row in ids.items():
             assert [order[token] for token in row] == one[f'{field}_ids']
         batch = {field: tokens_of([row]) for field, row in ids.items()}
-        logits = np.asarray(module.apply({'params': trained.params}, batch, train=False))[0]
+        logits = np.asarray(programs.apply(trained.config, trained.params, batch))[0]
         expected = np.array(one['logits'])
         found = logits[: len(expected)]
         np.testing.assert_allclose(found, expected[:, order], atol=1e-5 * np.abs(expected).max())
@@ -167,9 +164,7 @@ def test_logits_of_vit(workdirs):
     trained = transformer.load(workdirs['vit']).trained
     expected = np.array(EXPECTED['vit']['logits'])
     images = np.random.default_rng(EXPECTED['vit']['seed']).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
-    logits = models.build(trained.config).apply(
-        {'params': trained.params}, {'image': jnp.array(images)}, train=False
-    )
+    logits = programs.apply(trained.config, trained.params, {'image': images})
     np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
     assert trained.codecs['label'].names == ('cat', 'dog', 'a tree', 'fox', 'house')
 
@@ -491,6 +486,21 @@ def test_settings_that_change_nothing(tmp_path):
         early_tokenizers.read(epath.Path(tmp_path / 'b'))
 
 
+RESIZED = {'do_resize': True, 'resample': 2, 'size': {'height': 12, 'width': 12}, 'do_center_crop': False}
+PIXELS = {'do_rescale': True, 'rescale_factor': 0.00392156862745098, 'do_normalize': True}
+PIXELS |= {'image_mean': [0.5] * 3, 'image_std': [0.5] * 3}
+
+
+def test_images_that_are_prepared_as_ours(tmp_path):
+    folder = broken(tmp_path / 'in', 'vit')
+    settings = RESIZED | PIXELS | {'image_processor_type': 'ViTImageProcessor'}
+    (folder / 'preprocessor_config.json').write_text(json.dumps(settings))
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    # Cropping that does not happen is listed, too: no name goes unmentioned.
+    unused = run.manifest['imported']['unused']
+    assert unused['preprocessor_config.json'] == ['do_center_crop', 'image_processor_type']
+
+
 @pytest.mark.parametrize(
     ('setting', 'value'),
     [
@@ -505,9 +515,6 @@ def test_settings_that_change_nothing(tmp_path):
 def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting, value):
     folder = broken(tmp_path / 'in', 'vit')
     file = folder / 'preprocessor_config.json'
-    usual = {'do_rescale': True, 'rescale_factor': 0.00392156862745098, 'do_normalize': True}
-    file.write_text(json.dumps({**usual, 'image_mean': [0.5] * 3, 'image_std': [0.5] * 3}))
-    importing.import_model(folder, tmp_path / 'right', {})
     file.write_text(json.dumps({setting: value}))
     with pytest.raises(ConfigError, match=f'{file.name}: {setting}='):
         importing.import_model(folder, tmp_path / 'out', {})
@@ -529,14 +536,8 @@ def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting
 )
 def test_other_ways_to_resize_are_refused(tmp_path, setting, value):
     folder = broken(tmp_path / 'in', 'vit')
-    usual = {'do_resize': True, 'resample': 2, 'size': {'height': 12, 'width': 12}, 'do_center_crop': False}
     file = folder / 'preprocessor_config.json'
-    file.write_text(json.dumps(usual | {'image_processor_type': 'ViTImageProcessor'}))
-    run = importing.import_model(folder, tmp_path / 'right', {})
-    # Cropping that does not happen is listed, too: no name goes unmentioned.
-    unused = run.manifest['imported']['unused']
-    assert unused['preprocessor_config.json'] == ['do_center_crop', 'image_processor_type']
-    file.write_text(json.dumps(usual | {setting: value}))
+    file.write_text(json.dumps(RESIZED | {setting: value}))
     with pytest.raises(ConfigError, match=f'{file.name}: {setting}'):
         importing.import_model(folder, tmp_path / 'out', {})
 
@@ -605,9 +606,12 @@ def test_a_config_that_contradicts_the_files_beside_it_is_refused(tmp_path, sett
     [(setting, value)] = settings.items()
     with pytest.raises(ConfigError, match=f'config.json: {setting}={value}'):
         importing.import_model(broken(tmp_path / 'in', 'gpt2', settings=settings), tmp_path / 'out', {})
-    # GPT-2's own end, which a small model can keep in its config.
-    kept = broken(tmp_path / 'kept', 'gpt2', settings={'eos_token_id': 50256})
-    importing.import_model(kept, tmp_path / 'out', {})
+
+
+def test_a_small_model_may_keep_gpt2s_own_end_in_its_config(tmp_path):
+    kept = broken(tmp_path / 'in', 'gpt2', settings={'eos_token_id': 50256})
+    # The end is the tokenizer's, whose number is another.
+    assert importing.import_model(kept, tmp_path / 'out', {}).codecs['text'].order[EOS] == 0
 
 
 def test_arrays_in_several_files_are_refused(tmp_path):

@@ -377,9 +377,9 @@ def test_every_task_gives_loss_and_weight():
     }))  # fmt: skip
     batch = jax.tree.map(lambda x: jax.numpy.asarray(x)[None], models.blank(config, 2, 4))
     params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
-    whole = sums_of(config)(params, batch, None)
+    whole = jax.jit(sums_of(config))(params, batch, None)
     assert float(whole['weight']) == 8.0
-    half = sums_of(config)(params, batch | {'weight': jax.numpy.full((1, 2, 4), 0.5)}, None)
+    half = jax.jit(sums_of(config))(params, batch | {'weight': jax.numpy.full((1, 2, 4), 0.5)}, None)
     assert float(half['weight']) == 4.0
     assert float(half['loss']) == pytest.approx(float(whole['loss']) / 2, rel=1e-5)
 
