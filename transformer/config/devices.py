@@ -24,8 +24,8 @@ def check_devices(config: Config, devices: int) -> None:
 def with_accumulation(config: Config, platform: str, devices: int) -> Config:
     """Derives `train.accumulate`: 1, or on TPUs the fewest chunks of at most TPU_POSITIONS a side.
 
-    Models narrower than base have more positions in a chunk, with as many numbers as base has. In wider
-    models fewer positions would not pay, because the gradients of all parameters are added once a chunk.
+    Models narrower than base have more positions in a chunk, with as many numbers as base has. Wider
+    models have no fewer, because the gradients of all parameters are added once a chunk.
     """
     check_devices(config, devices)
     if config.train.accumulate is not None:
