@@ -7,7 +7,8 @@ FOLDER holds genia.train.clean and genia.dev.clean, a bracketed tree on each lin
 `--config.model.kind=recurrent --config.model.bidirectional=True` trains LSTMs instead of attention.
 
 Reached: 96.65 % [96.40, 96.89] of the words of dev, where each word's most frequent tag is right for 95.03 %,
-in 59 minutes on two CPU cores that much other work shared.
+in 59 minutes on two CPU cores that much other work shared. With `--config.model.N=1` and
+`--config.model.d_model=256` the LSTM reached 98.64 % [98.50, 98.77] in 41 minutes there.
 """
 
 from transformer.config import config_dict

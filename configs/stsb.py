@@ -5,6 +5,9 @@
 
 FOLDER holds sts-train.csv and sts-dev.csv, whose fifth column is the number and whose sixth and seventh are
 the sentences. Dev is the test here, too.
+
+Reached: Pearson 0.12 [0.07, 0.17] of the 1,500 pairs of dev, little above chance, in 9 minutes on two CPU
+cores that much other work shared.
 """
 
 from transformer.config import config_dict
