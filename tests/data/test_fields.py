@@ -16,12 +16,12 @@ from transformer.data.fields import (
     Number,
     Reading,
     Span,
-    Spellings,
     Tags,
     Text,
     Tree,
     Words,
 )  # fmt: skip
+from transformer.data.spellings import Spellings
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 

@@ -51,7 +51,7 @@ def test_works_outside_the_checkout(built, tmp_path):
     assert found.returncode == 2
     assert '--config=bigger' in found.stderr and ' big,' in found.stderr and found.stderr.count('\n') == 1
     (tmp_path / 'mine.py').write_bytes((ROOT / 'configs' / 'tiny.py').read_bytes())
-    asked = [*called, 'config', '--config=mine.py', '--config.data.dir=here']
+    asked = [*called, 'config', '--config=mine.py', '--config.train.seed=3']
     found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert found.returncode == 0 and 'model.d_model = 128' in found.stdout
 

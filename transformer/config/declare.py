@@ -189,13 +189,13 @@ def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, o
 def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
     """Raises ConfigError if an option is set that the other options make meaningless."""
     for key, field in table.items():
-        if not _always_means_something(field, values[key]):
+        if values[key] != field.default and not _always_means_something(field, values[key]):
             _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values)
 
 
 def _always_means_something(field: dataclasses.Field, value: object) -> bool:
     besides = field.metadata['besides']
-    return value == field.default or bool(besides and re.fullmatch(besides, str(value)))
+    return bool(besides and re.fullmatch(besides, str(value)))
 
 
 def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
@@ -209,7 +209,10 @@ def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, obje
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
     """Returns whether option `key` has a meaning with the values of the other options."""
-    return all(values[other] in allowed for other, allowed in table[key].metadata['only'])
+    field = table[key]
+    return _always_means_something(field, values[key]) or all(
+        values[other] in allowed for other, allowed in field.metadata['only']
+    )
 
 
 def drop_unused(
@@ -223,7 +226,8 @@ def drop_unused(
     values, reset_keys = dict(values), []
     for key, field in table.items():
         meaningless = any(k in changed and values[k] not in allowed for k, allowed in field.metadata['only'])
-        if meaningless and key not in changed and not _always_means_something(field, values[key]):
+        always = values[key] == field.default or _always_means_something(field, values[key])
+        if meaningless and key not in changed and not always:
             values[key] = field.default
             reset_keys.append(key)
     return values, reset_keys

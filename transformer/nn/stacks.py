@@ -49,8 +49,8 @@ class Layer(nn.Module):
         self,
         x: Float[Array, 'B T D'],
         text: Tokens,
-        memory: Memory | None,
-        bias: Float[Array, '1 H T T'] | None,
+        memory: Memory | None = None,
+        bias: Float[Array, '1 H T T'] | None = None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:

@@ -23,7 +23,7 @@ from transformer.data.generated.grammar import sentences
 from transformer.data.trees import Constituent, Repairs
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
-from transformer.tasks.parsing import draw, evalb, parser
+from transformer.tasks.parsing import draw, evalb, parser, resampling
 from transformer.tasks.translation import task as translation
 
 DATA = os.environ.get('TRANSFORMER_TEST_DATA')
@@ -244,17 +244,17 @@ def test_resampling_of_f1():
     rng = np.random.default_rng(0)
     gold = rng.integers(5, 15, 400)
     first = np.stack([rng.binomial(gold, 0.8), gold, gold], axis=1)
-    low, high = evalb.resampled_f1(first)
+    low, high = resampling.resampled_f1(first)
     f1 = 100 * first[:, 0].sum() / gold.sum()
     # A binomial share of some 4,000 brackets has a standard error of 0.6.
     assert low < f1 < high and 1.8 < high - low < 3.2
     better = first + np.array([1, 0, 0]) * (rng.random(400) < 0.3)[:, None]
-    difference, p = evalb.paired_test(first, better)
+    difference, p = resampling.paired_test(first, better)
     assert difference == pytest.approx(100 * (better - first)[:, 0].sum() / gold.sum())
     assert p < 0.01
-    assert evalb.paired_test(first, first) == (0, 1)
+    assert resampling.paired_test(first, first) == (0, 1)
     equally_good = np.stack([rng.binomial(gold, 0.8), gold, gold], axis=1)
-    assert evalb.paired_test(first, equally_good)[1] > 0.01
+    assert resampling.paired_test(first, equally_good)[1] > 0.01
 
 
 @pytest.mark.skipif(DATA is None, reason='TRANSFORMER_TEST_DATA names no folder')

@@ -11,7 +11,7 @@ from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import config_dict, resolve
 from transformer.data import text_input
-from transformer.data.fields import spellings
+from transformer.data.spellings import spellings
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 from transformer.tasks.contract import Hypothesis

@@ -17,7 +17,6 @@ from transformer.data.fields import (
     Number,
     Reading,
     Span,
-    Spellings,
     Tags,
     Text,
     Tree,
@@ -28,6 +27,7 @@ from transformer.data.generated import sources as generated
 from transformer.data.generated.grammar import sentences
 from transformer.data.sources import conll, images, squad, table, text, tfds, trees
 from transformer.data.sources.text import SourceFile
+from transformer.data.spellings import Spellings
 
 _SHOWN = 20  # places that a report lists per rule
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Example, Reading, Spellings, Text
+from transformer.data.fields import Example, Reading, Text
 from transformer.data.sources import entries
 from transformer.data.sources.entries import Entry
+from transformer.data.spellings import Spellings
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'

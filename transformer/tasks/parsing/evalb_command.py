@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from transformer.config import ConfigError
 from transformer.tasks import bootstrap
-from transformer.tasks.parsing import evalb
+from transformer.tasks.parsing import evalb, resampling
 
 
 def main(
@@ -41,9 +41,9 @@ def main(
             f'{len(results) + 1} : Number of lines unmatch (too many lines in {longer} file)', file=sys.stderr
         )
     print(*evalb.summary_lines(results, rules), sep='\n')
-    counts = evalb.counts(results)
+    counts = resampling.counts(results)
     if interval:
-        low, high = evalb.resampled_f1(counts)
+        low, high = resampling.resampled_f1(counts)
         resamples = f'{bootstrap.RESAMPLES:,} resamples of sentences'
         print(f'\n95 % interval of F1: {low:.2f} to {high:.2f} ({resamples})')
     if other is not None:
@@ -52,7 +52,7 @@ def main(
             raise ConfigError(
                 f'{other} has {len(others)} lines that have a right tree, {words[1]} has {len(results)}'
             )
-        difference, p = evalb.paired_test(counts, evalb.counts(others))
+        difference, p = resampling.paired_test(counts, resampling.counts(others))
         print(f'\n{other} minus {words[1]}: F1 {difference:+.2f}, p = {p:.3f} (paired bootstrap)')
     return 0 if len(gold) == len(test) else 2
 

@@ -16,7 +16,7 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
-from transformer.tasks.parsing import evalb
+from transformer.tasks.parsing import evalb, resampling
 from transformer.tasks.parsing.parser import parse, parses
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation import translator
@@ -69,7 +69,7 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
     results = list(map(evalb.compare, golds, lines))
     total = evalb.summary(results)
     short = evalb.summary(r for r in results if r.length <= evalb.COLLINS.cutoff)
-    low, high = evalb.resampled_f1(evalb.counts(results))
+    low, high = resampling.resampled_f1(resampling.counts(results))
     scores = {
         # Without a matching bracket EVALB has NaN.
         'f1': {'score': float(np.nan_to_num(total.f1())), 'interval': [round(low, 4), round(high, 4)]},
@@ -138,8 +138,8 @@ def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[
 
 def _significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
     del config
-    of = lambda lines: evalb.counts(map(evalb.compare, texts['target'], lines))
-    return [evalb.paired_test(of(lines), of(other)) for other in others]
+    of = lambda lines: resampling.counts(map(evalb.compare, texts['target'], lines))
+    return [resampling.paired_test(of(lines), of(other)) for other in others]
 
 
 def _evalb(name: str, meaning: str, better: str = 'higher', **options) -> Measure:

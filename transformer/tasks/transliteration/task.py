@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Reading, Spellings, comparable, spellings
+from transformer.data.fields import Reading
+from transformer.data.spellings import Spellings, comparable, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
