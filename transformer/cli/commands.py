@@ -160,7 +160,7 @@ COMMANDS = {
             '{} --config=configs/multi30k.py --config.data.dir=FOLDER',
             '{} --config=configs/gpt_grammar.py  # a language model',
             '{} --config=FILE --init_from=runs/multi30k  # fine-tuning',
-            '{} --config=vit_pictures --no-evaluation  # dev and test are not scored',
+            '{} --config=vit_pictures --no-evaluation  # train only',
         ),
     ),
     'prepare': Command(
