@@ -2,7 +2,7 @@
 
     python run.py --config=configs/bert_large.py --config.data.dir=FOLDER
 
-The paper's 335,141,888 parameters contain a pooler, as those of BERT base do.
+The paper's 335,141,888 parameters contain a pooler, as in BERT base.
 """
 
 from transformer.config import config_beside

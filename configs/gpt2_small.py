@@ -5,7 +5,7 @@
 FOLDER holds running text: train.txt, dev.txt and test.txt. The paper's text, 40 GB of web pages, was never
 released. Its pieces are byte-level BPE; here they are SentencePiece's.
 
-The model is that of the released code. The code has no training, and the paper gives no learning rate: these
+The model follows the released code. The code has no training, and the paper gives no learning rate: these
 are of GPT-3 of the same size (Brown et al. 2020, appendix B and Table 2.1).
 """
 

@@ -2,7 +2,7 @@
 
     python run.py --config=configs/gpt3_175b.py --config.data.dir=FOLDER
 
-Sizes and training are those of Table 2.1 and appendix B. Here all layers attend to all positions; in GPT-3
+Sizes and training come from Table 2.1 and appendix B. Here all layers attend to all positions; in GPT-3
 every second one has the sparse attention of Child et al. 2019. The batch does not grow during training.
 """
 

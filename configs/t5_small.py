@@ -2,8 +2,8 @@
 
     python run.py --config=configs/t5_small.py --config.data.dir=FOLDER
 
-FOLDER holds TFDS's prepared `wmt14_translate/de-en`. The model, its first values and Adafactor are those of
-the released code, without its pre-training and without dropout after the last layer. The learning rate is
+FOLDER holds TFDS's prepared `wmt14_translate/de-en`. The model, its first values and Adafactor follow the
+released code, without its pre-training and without dropout after the last layer. The learning rate is
 1/sqrt(step), which the paper holds at 0.01 for the first 10,000 updates; here it rises to 0.01 in them.
 """
 

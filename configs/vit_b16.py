@@ -3,7 +3,7 @@
     python run.py --config=configs/vit_b16.py --config.data.dir=FOLDER
 
 FOLDER holds a folder of images for each of the 1,000 classes, in train, validation and test. The options are
-those of training on ImageNet alone (Table 3). The initial positions have a standard deviation of
+for training on ImageNet alone (Table 3). The initial positions have a standard deviation of
 1/sqrt(d_model), where the released code has 0.02.
 """
 

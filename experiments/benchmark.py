@@ -150,7 +150,7 @@ def benchmark_decode(call: Call) -> None:
 
 
 def _tpu_sizes(file: str, changes: Mapping[str, object]) -> dict[str, object]:
-    """Returns those of `TPU_SIZES` that have a meaning in a file's config with these changes."""
+    """Returns the `TPU_SIZES` that have a meaning in a file's config with these changes."""
     values = configs.present_values(arguments.read_config_file(file)) | TPU_SIZES | changes
     return {key: size for key, size in TPU_SIZES.items() if has_meaning(configs.OPTIONS, values, key)}
 

@@ -19,7 +19,7 @@ ROWS = ('pre-norm', 'rotary', 'relative', 'swiglu', 'no-embedding-dropout')
 # Rows without a prediction, because no small training has them.
 OPEN = {
     'no-ffn': 'no option leaves out the feed-forward layers',
-    'alibi': 'model.positions has no ALiBi',
+    'alibi': 'no training at the small scale has it',
 }
 _SCALE = 'grammar'
 _QUANTITY = (

@@ -99,6 +99,7 @@ def test_answers_that_are_missing_or_elsewhere(bpe):
         (['ali,aly', 'salim,salem'], 1),  # commas for tabs
         (['علي\tali\taly', 'سالم'], 2),  # the source alone
         (['علي\tali', 'سالم\t\t '], 2),  # empty columns
+        (['علي\t\u200e', 'سالم\tsalim'], 1),  # a mark of direction alone
         (['سالم\tsalim', 'علي\tali'], 1),  # another order
     ],
 )

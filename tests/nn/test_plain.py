@@ -132,7 +132,7 @@ def assert_equal(found, expected, most: float) -> None:
             # It adds the same to all logits of a query, which softmax ignores: the gradient is 0.
             assert error <= most * whole, (name, error / whole)
         else:
-            assert size(theirs) > 1e-7 * whole, (name, size(theirs) / whole)
+            assert size(theirs) > 1e-6 * whole, (name, size(theirs) / whole)
             assert error <= most * size(theirs), (name, error / size(theirs))
 
 
@@ -212,10 +212,15 @@ def test_sums_of_the_loss_on_tpus(case, eps_ls):
     arrays = random_product(*PRODUCTS[case])
     with jax.enable_x64(True):
         expected = jax.device_get(by_definition(eps_ls, *map(jnp.asarray, arrays)))
-        assert_equal(as_on_tpus(eps_ls, *map(jnp.asarray, arrays)), expected, 1e-11)
-    single = [jnp.asarray(array, jnp.float32 if array.dtype == float else jnp.int32) for array in arrays]
+        double = jax.device_get(as_on_tpus(eps_ls, *map(jnp.asarray, arrays)))
+    single = as_on_tpus(
+        eps_ls, *(jnp.asarray(array, jnp.float32 if array.dtype == float else jnp.int32) for array in arrays)
+    )
     # Logits of 250,000 are rounded to multiples of 1/64.
-    assert_equal(as_on_tpus(eps_ls, *single), expected, 1e-5 if PRODUCTS[case][0] < 100 else 0.05)
+    most = 1e-5 if PRODUCTS[case][0] < 100 else 0.05
+    # Each array alone: the loss of the longest vectors is a million times another sum.
+    jax.tree.map(functools.partial(assert_equal, most=1e-11), double, expected)
+    jax.tree.map(functools.partial(assert_equal, most=most), jax.device_get(single), expected)
 
 
 @pytest.mark.parametrize('case', PRODUCTS)

@@ -1,4 +1,4 @@
-"""Diagnoses a training: the findings that every task shares, and those of its own task."""
+"""Diagnoses a training: the findings that every task shares, and the findings of its own task."""
 
 from collections.abc import Mapping
 

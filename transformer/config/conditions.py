@@ -1,4 +1,4 @@
-"""Conditions of options: the tasks and kinds of models with which an option has a meaning."""
+"""Conditions of options: the tasks, kinds of models and sources with which an option has a meaning."""
 
 from transformer.config.tasks import models_with
 

@@ -17,7 +17,7 @@ _INVISIBLE = ' \t\u00a0\u200e\u200f'  # at the ends of a text
 def spellings(line: str) -> list[str]:
     """Lists the right spellings in a line: what is not empty after the first tab, or all without a tab."""
     first, *rest = line.split('\t')
-    return [one for one in rest if one.strip()] if rest else [first]
+    return [one for one in rest if comparable(one)] if rest else [first]
 
 
 def comparable(text: str) -> str:

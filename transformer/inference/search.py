@@ -72,7 +72,7 @@ def restricted(step: Step, allowed: Bool[Array, 'V']) -> Step:
 def constrained(step: Step, advance: Advance) -> Step:
     """Makes a step give -inf to pieces that may not follow what a hypothesis has written.
 
-    The state of the new step is a pair: that of `advance`, whose arrays have first axis R, and the model's.
+    The new step's state is a pair: `advance`'s state, whose arrays have first axis R, and the model's.
     """
 
     def constrained_step(constants, states, tokens):

@@ -13,11 +13,13 @@ from transformer.tasks import contract
 
 FALLING = 0.02  # the relative fall of the dev loss between the last two evaluations that is still fast
 RISEN = 0.01  # the relative rise above the lowest dev loss that is more than noise
-MANY_EPOCHS = 40  # twice those of the paper's base model, which reads WMT's 4.5 million pairs 20 times
+MANY_EPOCHS = 40  # the paper's base model reads WMT's 4.5 million pairs 20 times
 FEW_TRAINED, FEW_OF_CLASS, FEW_SCORED = 1000, 50, 100  # examples
 LEARNED = 0.1  # the share of a guess's loss by which a trained model's is lower
 GUESSED = 0.02  # the most by which the accuracy of a model that guesses exceeds the best guess
 MANY_EMPTY, MANY_EQUAL = 0.01, 0.5  # shares of outputs
+_NO_USE = 'the model uses hardly anything that it reads'
+_TRAIN_LONGER = 'train.steps; train.peak_lr or train.lr_constant, if a longer training does not help'
 
 
 class Finding(NamedTuple):
@@ -146,8 +148,8 @@ def unlearned(outcome: Outcome, guess: float, what: str) -> Iterator[Finding]:
     if loss is None or loss > (1 - LEARNED) * guess:
         yield Finding(
             f'loss is {float("inf") if loss is None else loss:.3f}; {what} alone: {guess:.3f}',
-            'the model uses hardly anything that it reads',
-            'train.steps; train.peak_lr or train.lr_constant, if a longer training does not help',
+            _NO_USE,
+            _TRAIN_LONGER,
         )
 
 
@@ -162,8 +164,8 @@ def guesses(accuracy: float | None, classes: Integer[np.ndarray, ' n']) -> Itera
     if accuracy is not None and accuracy < most + GUESSED:
         yield Finding(
             f'{100 * accuracy:.1f} % right; the most frequent answer alone: {100 * most:.1f} %',
-            'the model uses hardly anything that it reads',
-            'train.steps; train.peak_lr or train.lr_constant, if a longer training does not help',
+            _NO_USE,
+            _TRAIN_LONGER,
         )
 
 
@@ -185,7 +187,7 @@ def equal(outcome: Outcome) -> Iterator[Finding]:
         yield Finding(
             f'{100 * count / len(outcome.lines):.1f} % of the outputs are {line[:40]!r}',
             'the output does not depend on what the model reads',
-            'train.steps; train.peak_lr or train.lr_constant, if a longer training does not help',
+            _TRAIN_LONGER,
         )
 
 

@@ -1,7 +1,6 @@
 """Computes a task's sums over all batches of a split, and their means."""
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +12,7 @@ from transformer.nn.ensemble import Params
 from transformer.progress import Progress, counting, no_progress
 from transformer.tokens import Batch
 from transformer.training import losses
-
-ComputeSums = Callable[[Params, Batch, None], losses.Sums]
+from transformer.training.step import ComputeSums
 
 
 def evaluation_step(sums: ComputeSums, params: Params, batch: Batch) -> losses.Sums:

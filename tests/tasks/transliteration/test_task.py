@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
 def test_spellings_follow_the_source():
     assert spellings('ali') == ['ali']
     assert spellings('علي\tali\taly') == ['ali', 'aly']
+    assert spellings('علي\t\u200e\tali') == ['ali']  # a mark of direction alone
 
 
 def test_every_spelling_is_read_and_the_first_is_learned(trained):

@@ -61,7 +61,7 @@ def _exact(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Computes the mean edits that turn a line into its nearest reference, per character of the reference."""
+    """Computes the mean over lines of the edits per character of the reference with the lowest such rate."""
     rates = (
         min(edit_distance(line, one) / max(len(one), 1) for one in right)
         for line, right in zip(lines, references, strict=True)

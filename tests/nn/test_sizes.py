@@ -8,7 +8,7 @@ from transformer.config import has, replace, resolve
 from transformer.config.files import read_config_file
 from transformer.nn import cost, models
 
-CONFIGS = pathlib.Path(__file__).parent.parent / 'configs'
+CONFIGS = pathlib.Path(__file__).parent.parent.parent / 'configs'
 PUBLISHED = {
     'bert_base': 109_482_240,
     'bert_large': 335_141_888,
