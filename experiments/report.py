@@ -46,7 +46,7 @@ def _report_text(call: Call) -> str:
     comparison, form = _of_runs(call) if call.words else _sweep(call)[1], call.flags.format
     tests, untested = {}, []
     try:
-        tests = differences.test_over_sentences(comparison)
+        tests = differences.sentence_tests(comparison)
     except ConfigError as error:
         untested = [f'No p over sentences, which needs the outputs and texts of the runs: {error}.']
     if call.flags.columns is not None and form in ('csv', 'json'):

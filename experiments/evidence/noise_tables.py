@@ -91,7 +91,7 @@ def _smoothing() -> Section:
         for score, (name, decimals) in _SCORES.items():
             form = f'.{decimals}f' if score == 'loss' else '.2f'
             smoothed, plain = trainings.samples(test_set, score, [trainings.SMOOTHED, trainings.PLAIN])
-            test = differences.test_over_seeds([a - b for a, b in zip(smoothed, plain, strict=True)])
+            test = differences.seed_test([a - b for a, b in zip(smoothed, plain, strict=True)])
             means = [f'{np.mean(values):{form}}' for values in (plain, smoothed)]
             middle, half = (test.low + test.high) / 2, (test.high - test.low) / 2
             change = f'{middle:+{form}}', f'±{half:{form}}', p_value(test.p)

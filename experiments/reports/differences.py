@@ -60,7 +60,7 @@ def differences(comparison: Comparison, score: Score) -> dict[str, Difference]:
         by_row[row.row.name] = Difference(paper)
         # A perplexity can be infinite.
         if shared and all(map(math.isfinite, shared)) and not is_base(row, base) and not row.is_unlike:
-            test = test_over_seeds(shared)
+            test = seed_test(shared)
             by_row[row.row.name] = Difference(paper, statistics.mean(shared), test, by_seed)
     return by_row
 
@@ -120,7 +120,7 @@ def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
             yield row, base
 
 
-def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
+def seed_test(differences: Sequence[float]) -> SeedTest | None:
     """Tests paired differences by Student's t, with its interval.
 
     Returns:
@@ -146,7 +146,7 @@ def is_base(row: Measured, base: Measured | None) -> bool:
     return start == other
 
 
-def test_over_sentences(comparison: Comparison) -> SentenceTests:
+def sentence_tests(comparison: Comparison) -> SentenceTests:
     """Tests each row's difference from base by paired bootstrap, in the first score that has such a test."""
     base, split = comparison.base_row(), comparison.table.split
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)

@@ -280,20 +280,20 @@ def test_the_significance_of_a_score_is_of_that_score():
             bleu.significance(quoted, [plain], quoted, language, score)
 
 
-def test_over_seeds():
+def test_seed_test():
     ours, of_base = [83.0, 85.5, 84.0], [81.0, 84.0, 83.5]
     shared = [a - b for a, b in zip(ours, of_base, strict=True)]
     expected = scipy.stats.ttest_rel(ours, of_base)
-    found = differences.test_over_seeds(shared)
+    found = differences.seed_test(shared)
     assert found.p == pytest.approx(expected.pvalue) and not found.is_significant
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
     assert found.low < 0 < found.high
     # Less noise, and the same mean.
-    assert differences.test_over_seeds([1.3, 1.4, 1.3]).is_significant
+    assert differences.seed_test([1.3, 1.4, 1.3]).is_significant
     # One seed tells nothing; equal differences leave no doubt.
-    assert differences.test_over_seeds([9.0]) is None
-    assert differences.test_over_seeds([0.0, 0.0]) == (0.0, 0.0, 1.0)
-    assert differences.test_over_seeds([0.5, 0.5]).is_significant
+    assert differences.seed_test([9.0]) is None
+    assert differences.seed_test([0.0, 0.0]) == (0.0, 0.0, 1.0)
+    assert differences.seed_test([0.5, 0.5]).is_significant
 
 
 def test_rows_that_may_equal_base_are_marked(workdir, capsys):

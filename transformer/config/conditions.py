@@ -10,6 +10,8 @@ PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', '
 PREDICTS = models_with('writes', 'pieces')
 # Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
+# Encoders of texts alone.
+READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))

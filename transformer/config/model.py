@@ -12,12 +12,13 @@ from transformer.config.conditions import (
     PAIR,
     POSITIONED,
     PREDICTS,
+    READS,
     RECURRENT,
     RECURRENT_PAIR,
     TEXTS,
 )
 from transformer.config.declare import option
-from transformer.config.tasks import KINDS, models_with
+from transformer.config.tasks import KINDS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Model:
         0,
         "rows of a table of token types, of which every piece gets the first (BERT's for one text)",
         minimum=0,
-        only=(*LAYERED, *models_with('pieces')),
+        only=(*LAYERED, *READS),
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED

@@ -138,8 +138,8 @@ def sums_and_gradients(eps_ls, most, shift, x, table, target, weights):
     Args:
       most: the most tokens per chunk.
       shift: a number near the largest logit of every row; None if it is searched among the logits. A TPU's
-        products compute exponentials of a known shift, and their sums, on their way to memory, where float32
-        logits are then never written. These exponentials are kept in the type of `x`.
+        products compute exponentials of a known shift, and their sums, on their way to memory, so float32
+        logits are never written to it. These exponentials are kept in the type of `x`.
     """
     size, dtype = table.shape[0], matmul.sum_type(x)
 

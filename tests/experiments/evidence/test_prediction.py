@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from experiments.evidence import committed, prediction, prediction_tables, sealed
-from experiments.reports.differences import Difference
-from experiments.reports.differences import test_over_seeds as over_seeds
+from experiments.reports.differences import Difference, seed_test
 from experiments.tables import rows as tables
 from experiments.tables.user_files import ROOT
 from transformer.config import ConfigError
@@ -132,7 +131,7 @@ def test_only_shared_seeds_are_resampled():
 
 def test_seeds_move_a_prediction_at_its_slope():
     changes = [-0.04, -0.05, -0.03]
-    row = Difference(ours=-0.04, over_seeds=over_seeds(changes))
+    row = Difference(ours=-0.04, over_seeds=seed_test(changes))
     for slope in (1.3, -1.3):
         predicted = prediction.Line(slope, 0.1, 18, 0.2).by_seeds(row)
         half = 1.3 * 4.30265 * 0.01 / math.sqrt(3)

