@@ -3,8 +3,7 @@
     python run.py --config=configs/vit_b16.py --config.data.dir=FOLDER
 
 FOLDER holds a folder of images for each of the 1,000 classes, in train, validation and test. The options are
-for training on ImageNet alone (Table 3). The initial positions have a standard deviation of
-1/sqrt(d_model), where the released code has 0.02.
+for training on ImageNet alone (Table 3).
 """
 
 from transformer.config import config_dict
@@ -22,10 +21,13 @@ def get_config():
             'model.max_len': 197,
             'model.activation': 'gelu',
             'model.init': 'xavier',
+            'model.init_std_positions': 0.02,
             'train.task': 'images',
             'images.size': 224,
             'images.patch': 16,
             'images.classes': 1000,
+            'images.begin': 'zeros',
+            'images.flip': True,
             'data.source': 'folders',
             'data.name': None,
             'data.batch_tokens': 4096 * 197,

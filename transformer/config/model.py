@@ -154,9 +154,10 @@ class Model:
     )
     init_std_positions: float | None = option(
         None,
-        'standard deviation of a learned position table, if not init_std',
+        'standard deviation of a learned position table; by default init_std or, with other values of init, '
+        'd_model^-0.5',
         minimum=0.0,
-        only=(*LAYERED, *NORMAL),
+        only=LAYERED,
     )
     vocab_size: int | None = option(
         None,

@@ -134,16 +134,15 @@ def _derive_model(config: Config) -> Model:
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
-        init_std_positions=_std_positions(model)
-        if has_meaning(OPTIONS, values, 'model.init_std_positions')
-        else None,
+        init_std_positions=_std_positions(model, values),
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
         norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
     )
 
 
-def _std_positions(model: Model) -> float:
-    return model.init_std if model.init_std_positions is None else model.init_std_positions
+def _std_positions(model: Model, values: Mapping[str, object]) -> float | None:
+    equal = model.init_std_positions is None and has_meaning(OPTIONS, values, 'model.init_std')
+    return model.init_std if equal else model.init_std_positions
 
 
 def _norm_final(model: Model) -> bool:

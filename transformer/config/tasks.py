@@ -99,6 +99,33 @@ class Images:
     pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
     patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
     classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=2)
+    pool: Literal['token', 'mean'] = option(
+        'token', "which vector the head reads: a class token's, or the mean of the patches'"
+    )
+    begin: Literal['random', 'zeros'] = option(
+        'random', "first values of the class token and of the head's kernel; the authors' code has zeros"
+    )
+    crop: int = option(
+        0, 'pixels of black around a training image, from which a window of its size is cut', minimum=0
+    )
+    flip: bool = option(False, 'whether half of the training images are mirrored')
+    randaugment: int = option(
+        0, 'operations on a training image, chosen among 16 (Cubuk et al. 2020)', minimum=0
+    )
+    magnitude: float = option(10.0, 'strength of these operations', minimum=0.0, maximum=10.0)
+    mixup: float = option(
+        0.0, 'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)', minimum=0.0
+    )
+    cutmix: float = option(
+        0.0,
+        'alpha: training images get a window of others, with an area from Beta(alpha, alpha)',
+        minimum=0.0,
+    )
+
+    @property
+    def augments(self) -> bool:
+        """Returns whether training images are changed."""
+        return bool(self.crop or self.flip or self.randaugment or self.mixup or self.cutmix)
 
     @property
     def channels(self) -> int:
@@ -107,8 +134,8 @@ class Images:
 
     @property
     def positions(self) -> int:
-        """Returns the number of patches of an image, plus one for the class token."""
-        return (self.size // self.patch) ** 2 + 1
+        """Returns the number of patches of an image, plus one for a class token."""
+        return (self.size // self.patch) ** 2 + (self.pool == 'token')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,7 +55,7 @@ def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']
 
 
 class ImageEncoder(nn.Module):
-    """An encoder of a class token and the patches of an image (Dosovitskiy et al. 2021, §3.1)."""
+    """An encoder of an image's patches, with or without a class token (Dosovitskiy et al. 2021, §3.1)."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     model: Model
@@ -66,15 +66,19 @@ class ImageEncoder(nn.Module):
     def setup(self):
         m = self.model
         self.patch = linear(m, m.d_model)
-        self.class_token = self.param('class_token', nn.initializers.normal(0.02), (m.d_model,))
+        if self.images.pool == 'token':
+            zeros = self.images.begin == 'zeros'
+            initialize = nn.initializers.zeros if zeros else nn.initializers.normal(0.02)
+            self.class_token = self.param('class_token', initialize, (m.d_model,))
         self.encoder = self.make_encoder(m)
         self.answer = self.make_head(None)
         nn.share_scope(self, self.answer)
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
-        """Computes a vector for the class token, then one for every patch."""
+        """Computes a vector for the class token, if there is one, then one for every patch."""
         x = self.patch(patches(batch['image'], self.images.patch))
-        x = jnp.concatenate([broadcast_like(self.class_token, x[:, :1]), x], axis=1)
+        if self.images.pool == 'token':
+            x = jnp.concatenate([broadcast_like(self.class_token, x[:, :1]), x], axis=1)
         places = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
         # One segment without padding. The encoder does not read the tokens.
         text = Tokens(places, jnp.ones_like(places), places)

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from transformer.config import TASKS, Config, ConfigError, Model, form_of
+from transformer.config.tasks import Images
 from transformer.nn import matmul
-from transformer.nn.layers import ACTIVATIONS, Embedding, Norm, Softmax, linear
+from transformer.nn.layers import ACTIVATIONS, Embedding, Linear, Norm, Softmax, linear
 from transformer.tokens import Batch, Tokens
 
 
@@ -86,17 +87,22 @@ class PositionLabels(nn.Module):
 
 
 class ImageClasses(nn.Module):
-    """A head that classifies an image by its class token's vector (Dosovitskiy et al. 2021, §3.1)."""
+    """A head that classifies an image by its class token's vector (Dosovitskiy et al. 2021, §3.1).
+
+    Without a class token, it reads the mean of the patches' vectors (Beyer et al. 2022).
+    """
 
     model: Model
     classes: int
+    images: Images
 
     def setup(self):
-        self.head = linear(self.model, self.classes)
+        kernel = nn.initializers.zeros if self.images.begin == 'zeros' else None
+        self.head = Linear(self.model, (self.classes,), kernel_init=kernel)
 
     def __call__(self, x: Float[Array, 'B S D'], batch: Batch) -> Float[Array, 'B K']:
         del batch
-        return self.head(x[:, 0]).astype(jnp.float32)
+        return self.head(x[:, 0] if self.images.pool == 'token' else jnp.mean(x, axis=1)).astype(jnp.float32)
 
 
 # Makes a form's head from the config and the text encoder's embedding, if there is one.
@@ -105,7 +111,7 @@ HEADS = {
     'classes': lambda config, _: Classes(config.model, number_of_classes(config), _group(config).pool),
     'tags': lambda config, _: PositionLabels(config.model, number_of_classes(config)),
     'spans': lambda config, _: PositionLabels(config.model, 2),
-    'image_classes': lambda config, _: ImageClasses(config.model, number_of_classes(config)),
+    'image_classes': lambda config, _: ImageClasses(config.model, number_of_classes(config), config.images),
 }
 
 

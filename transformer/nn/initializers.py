@@ -44,8 +44,13 @@ def kernel(model: Model, fused: int | None = None, divisor: float = 1.0) -> Init
 def table(
     model: Model, content: Literal['words', 'softmax', 'positions', 'token_types'], width: int
 ) -> Initializer:
-    """Returns the initializer of a table with rows of `width` numbers: N(0, 1/width), T5's words N(0, 1)."""
+    """Returns the initializer of a table with rows of `width` numbers: N(0, 1/width), T5's words N(0, 1).
+
+    Positions can have a standard deviation of their own.
+    """
+    std = model.init_std_positions if content == 'positions' else None
     if model.init in _EQUAL:
-        std = model.init_std_positions if content == 'positions' else model.init_std
-        return _EQUAL[model.init](std)
+        return _EQUAL[model.init](model.init_std if std is None else std)
+    if std is not None:
+        return normal(std)
     return normal(1.0 if (model.init, content) == ('t5', 'words') else width**-0.5)

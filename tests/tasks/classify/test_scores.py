@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from transformer.tasks import confusion
 from transformer.tasks.classify import scores
 
 GOLD = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
@@ -30,7 +31,7 @@ def of_indicators(gold, predicted):
 
 
 def test_confusion_matrix():
-    assert scores.confusion(GOLD, PREDICTED, 4).tolist() == [
+    assert confusion.counts(GOLD, PREDICTED, 4).tolist() == [
         [3, 1, 0, 0],
         [0, 2, 1, 0],
         [1, 0, 2, 0],
@@ -83,7 +84,7 @@ def test_labels_of_eight_bits_do_not_overflow():
     small = gold.astype(np.uint8), predicted.astype(np.uint8)
     for score in (scores.matthews, scores.macro_f1):
         assert score(*small) == score(GOLD, PREDICTED)
-    assert scores.confusion(*small, 256)[[0, 200, 255]][:, [0, 200, 255]].tolist() == [
+    assert confusion.counts(*small, 256)[[0, 200, 255]][:, [0, 200, 255]].tolist() == [
         [3, 1, 0],
         [0, 2, 1],
         [1, 0, 2],

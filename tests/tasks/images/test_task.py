@@ -120,6 +120,27 @@ def test_the_class_token_stands_before_the_patches_and_is_read():
     np.testing.assert_allclose(outputs[2, 5], normed, atol=1e-5)
 
 
+def test_the_mean_of_patches_without_a_class_token():
+    config = resolve(config_dict(OPTIONS | {'images.pool': 'mean', 'model.max_len': 9}))
+    params = initial_state(config).params
+    assert 'class_token' not in params
+    images = jnp.asarray(np.random.default_rng(1).integers(0, 256, (4, 6, 6, 1)), jnp.uint8)
+    outputs = np.float64(programs.apply(config, params, {'image': images}, 'outputs'))
+    assert outputs.shape == (4, 9, 8)
+    expected = outputs.mean(axis=1) @ np.float64(params['head']['kernel']) + np.float64(
+        params['head']['bias']
+    )
+    np.testing.assert_allclose(programs.apply(config, params, {'image': images}), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('begin', ['random', 'zeros'])
+def test_first_values(begin):
+    """Of the published code: zeros, so that all classes are equally likely at first."""
+    params = initial_state(resolve(config_dict(OPTIONS | {'images.begin': begin}))).params
+    for array in (params['class_token'], params['head']['kernel']):
+        assert np.any(array) == (begin == 'random')
+
+
 def test_equivariant_to_the_order_of_the_batch(config):
     params = initial_state(config).params
     images = jnp.asarray(np.random.default_rng(2).integers(0, 256, (4, 6, 6, 1)), jnp.uint8)

@@ -98,7 +98,12 @@ KIND = Kind(
         'id2label?': {'*': str},
         'problem_type?': ('single_label_classification', None),
     },
-    options={'model.positions': 'learned', 'model.norm': 'pre', 'model.norm_final': True},
+    options={
+        'model.positions': 'learned',
+        'model.norm': 'pre',
+        'model.norm_final': True,
+        'images.pool': 'token',
+    },
     table=_table,
     words=None,
     ignored=(r'vit\.pooler\..*',),

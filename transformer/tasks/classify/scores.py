@@ -31,13 +31,6 @@ def score_numbers(gold: Numbers, predicted: Numbers) -> dict[str, bootstrap.Scor
     return {name: bootstrap.estimate(function, gold, predicted) for name, function in functions.items()}
 
 
-def confusion(gold: ClassNumbers, predicted: ClassNumbers, classes: int) -> Int[np.ndarray, 'gold predicted']:
-    """Counts the examples of each gold class (row) and predicted class (column)."""
-    counts = np.zeros((classes, classes), np.int64)
-    np.add.at(counts, (gold, predicted), 1)
-    return counts
-
-
 def accuracy(gold: ClassNumbers, predicted: ClassNumbers) -> float:
     """Computes the share of right classes."""
     return float(np.mean(gold == predicted))

@@ -19,6 +19,7 @@ from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
@@ -77,7 +78,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         predicted = outputs.argmax(axis=-1)
         lines = list(map(labels.decode, predicted.tolist()))
         found = scores.score_classes(gold, predicted, 1 if labels.size == 2 else None)
-        means['confusion'] = scores.confusion(gold, predicted, labels.size).tolist()
+        means['confusion'] = confusion.counts(gold, predicted, labels.size).tolist()
     return Scored(means | {name: one._asdict() for name, one in found.items()}, {}, lines)
 
 
@@ -88,10 +89,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     labels: Labels = trained.codecs['label']
     split = 'test' if 'test' in dataset.splits else 'dev'
     predicted = _predict(trained, dataset.texts(split)['text'], lambda texts: None).argmax(axis=-1)
-    counts = scores.confusion(dataset.splits[split].fields['label'].values, predicted, labels.size)
-    width = max(7, *(len(name) + 1 for name in labels.names))
-    row = lambda name, cells: f'  {name:>{width}}' + ''.join(f'{cell:>{width}}' for cell in cells)
-    return Shown([row('', labels.names), *map(row, labels.names, counts)] if labels.size <= 10 else [])
+    counts = confusion.counts(dataset.splits[split].fields['label'].values, predicted, labels.size)
+    return Shown(confusion.table(counts, labels.names))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from jaxtyping import Array, Float, UInt8
@@ -17,10 +18,15 @@ from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import confusion
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.images import scores
+from transformer.tasks.images.augmentation import AugmentedBatches
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
+
+FIRST = 5  # likeliest classes, among which the right one is looked for
 
 
 def image_type(config: Config) -> Image:
@@ -33,35 +39,53 @@ def reading(config: Config) -> Reading:
     return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_examples'))
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+def batches(config: Config, dataset: Dataset, split: str) -> RowBatches | AugmentedBatches:
     """Lays out an image a row: whole microbatches of at most `data.batch_tokens` patches and class tokens."""
-    train, images = config.train, dataset.splits[split]
-    return RowBatches(
-        images,
-        config.data,
-        train.microbatches,
-        train.seed,
-        split == 'train',
-        positions=config.images.positions,
-    )
+    train, training, positions = config.train, split == 'train', config.images.positions
+    arguments = config.data, train.microbatches, train.seed, training
+    rows = RowBatches(dataset.splits[split], *arguments, positions=positions)
+    return AugmentedBatches(rows, config.images, train.seed) if training and config.images.augments else rows
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of the classes, with label smoothing in training."""
+    """Computes the cross-entropy of the classes, with label smoothing in training.
+
+    A mixture of two images has both classes, weighted by the images' shares.
+    """
     batch = losses.all_rows(batch)
     eps_ls = config.train.eps_ls if key is not None else 0.0
-    logits = ensemble.logits(config, params, batch, key)
-    return losses.class_sums(logits, batch['label'], batch['weight'], eps_ls)
+    logits, weight = ensemble.logits(config, params, batch, key), batch['weight']
+    if 'other' not in batch:
+        return losses.class_sums(logits, batch['label'], weight, eps_ls)
+    shares = (batch['label'], batch['share']), (batch['other'], 1 - batch['share'])
+    parts = [losses.class_sums(logits, label, weight * share, eps_ls) for label, share in shares]
+    return jax.tree.map(jnp.add, *parts)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes loss and accuracy. The output lines are each image's likeliest class."""
-    config = trained.config
+    """Computes loss, accuracy and calibration. The output lines are each image's likeliest class."""
+    config, labels = trained.config, trained.codecs['label']
     rows = batches(config, dataset, split)
-    scores = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
-    values = dataset.splits[split].fields['image'].values
-    answers = likeliest(trained, values, on_done=counting(progress, 'classes', len(values)))
-    return Scored(scores, {}, [best.text for best, *_ in answers])
+    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    fields = dataset.splits[split].fields
+    values, gold = fields['image'].values, fields['label'].values
+    on_done = counting(progress, 'classes', len(values))
+    answers = likeliest(trained, values, min(FIRST, labels.size), on_done)
+    numbers = np.array([[labels.encode(one.text) for one in ranked] for ranked in answers])
+    confidence = np.array([best.score for best, *_ in answers])
+    means['first_five'] = scores.share_among(numbers, gold)
+    means['calibration_error'] = scores.calibration_error(confidence, numbers[:, 0] == gold)
+    means['confusion'] = confusion.counts(gold, numbers[:, 0], labels.size).tolist()
+    return Scored(means, {}, [best.text for best, *_ in answers])
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """Shows how often each class of the test set (rows) is taken for each class (columns)."""
+    labels, split = trained.codecs['label'], 'test' if 'test' in dataset.splits else 'dev'
+    fields = dataset.splits[split].fields
+    best = [labels.encode(ranked[0].text) for ranked in likeliest(trained, fields['image'].values)]
+    counts = confusion.counts(fields['label'].values, np.array(best), labels.size)
+    return Shown(confusion.table(counts, labels.names))
 
 
 def classify(
@@ -124,7 +148,10 @@ TASK = Task(
     measures=(
         Measure('loss', 'loss per image', ('loss',)),
         Measure('accuracy', 'images right', ('accuracy',), 2, 'higher', percent=True),
+        Measure('first_five', 'right among five', ('first_five',), 2, 'higher', percent=True),
+        Measure('calibration', 'calibration error', ('calibration_error',), 4),
     ),
+    show=show,
     findings=findings,
     verbs={'classify': classify},
 )

@@ -1,0 +1,24 @@
+"""Confusion matrices: how often each class is taken for each other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int, Integer
+
+MOST_CLASSES = 10  # of a matrix that is shown
+
+
+def counts(
+    gold: Integer[np.ndarray, ' examples'], predicted: Integer[np.ndarray, ' examples'], classes: int
+) -> Int[np.ndarray, 'gold predicted']:
+    """Counts the examples of each gold class (row) and predicted class (column)."""
+    matrix = np.zeros((classes, classes), np.int64)
+    np.add.at(matrix, (gold, predicted), 1)
+    return matrix
+
+
+def table(matrix: Int[np.ndarray, 'gold predicted'], names: Sequence[str]) -> list[str]:
+    """Returns the lines of a matrix with the classes' names, or no lines if there are too many classes."""
+    width = max(7, *(len(name) + 1 for name in names))
+    row = lambda name, cells: f'  {name:>{width}}' + ''.join(f'{cell:>{width}}' for cell in cells)
+    return [row('', names), *map(row, names, matrix)] if len(names) <= MOST_CLASSES else []
