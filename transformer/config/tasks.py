@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from transformer.config import declare
 from transformer.config.declare import Conditions, option
+from transformer.errors import ConfigError
 
 KINDS = ('transformer', 'recurrent', 'convolutional')
 
@@ -158,11 +159,21 @@ class TextToText:
 
     @property
     def prefixes(self) -> dict[str, str]:
-        """Returns the prefix of each data set; the name '' stands for every data set."""
+        """Returns the prefix of each data set; the name '' stands for every data set.
+
+        Raises:
+          ConfigError: a part of the option lacks its data set, or two have the same.
+        """
         if '=' not in (self.prefix or ''):
             return {'': self.prefix or ''}
-        parts = (part.partition('=') for part in self.prefix.split(','))
-        return {name.strip(): prefix.strip() for name, _, prefix in parts}
+        parts = [part.partition('=') for part in self.prefix.split(',')]
+        prefixes = {name.strip(): prefix.strip() for name, equals, prefix in parts if equals}
+        if len(prefixes) < len(parts) or '' in prefixes:
+            raise ConfigError(
+                f'text_to_text.prefix={self.prefix}: expected PREFIX, or NAME=PREFIX,NAME=PREFIX with a data '
+                'set in each part'
+            )
+        return prefixes
 
 
 @dataclasses.dataclass(frozen=True)

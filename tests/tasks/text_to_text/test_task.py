@@ -189,6 +189,11 @@ def test_a_run_of_one_data_set(folder, tmp_path, capfd):
 ONE = {'text_to_text__prefix': 'summarise', 'data__columns': 'source=text,target=short'}
 SLIPS = {
     'unknown set': ({'text_to_text__prefix': f'{PREFIXES},x=answer'}, "text_to_text.prefix: .*'x'"),
+    'part without a set': (
+        {'text_to_text__prefix': 'papers=x,answer'},
+        'text_to_text.prefix=papers=x,answer',
+    ),
+    'set named twice': ({'text_to_text__prefix': 'papers=x,papers=y'}, 'text_to_text.prefix=papers=x'),
     'set without prefix': ({'text_to_text__prefix': 'papers=x'}, 'line 25.*text_to_text.prefix'),
     'missing column': ({'data__columns': 'set=name,source=text,target=x'}, "line 1 has no column 'x'"),
     'no column for the set': ({'data__columns': 'source=text,target=short'}, 'data.columns=.*set'),
