@@ -6,7 +6,7 @@
 
 FOLDER holds train.jsonl and dev.jsonl as they are published. The last tenth of train.jsonl decides which
 checkpoint is scored, and dev.jsonl, with one to four references, is the test. With --init_from the encoder
-and decoder start from another training of the same sizes, and the tokenizer is its own.
+and decoder start from another training of the same sizes, with its tokenizer.
 """
 
 from transformer.config import config_dict
