@@ -13,7 +13,7 @@ from absl import flags
 
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
-from experiments.reports import columns, differences, notes, results, sensitivity
+from experiments.reports import columns, differences, family, notes, results, sensitivity
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
 from experiments.tables import scales, user_files
@@ -31,7 +31,10 @@ def print_report(call: Call) -> None:
         _refuse(values, ('caption', 'label'), 'for --format=latex only')
     if not re.fullmatch(r'[\w:.-]+', values.label or 'none'):
         raise ConfigError(f'--label={values.label}: use letters, digits and - _ : . only')
-    text = _sensitivity_text(call) if values.sensitivity else _report_text(call)
+    if values.table == FAMILY:
+        text = _family_text(call)
+    else:
+        text = _sensitivity_text(call) if values.sensitivity else _report_text(call)
     if values.output:
         try:
             files.write_text(pathlib.Path(values.output), text)
@@ -66,6 +69,25 @@ def _report_text(call: Call) -> str:
         pictures = page.learning_curves(_curves(comparison), comparison.base)
         return page.document(comparison.title, table, lines, pictures)
     return _render(call, table, lines)
+
+
+def _family_text(call: Call) -> str:
+    """Shows every model that was trained here beside a public number."""
+    values = call.flags
+    _refuse(values, ('workdir', 'scale', 'sensitivity', 'base', 'split'), f'not with --table={FAMILY}')
+    if call.words:
+        raise ConfigError(f'{call.words[0]}: --table={FAMILY} reads the committed results alone')
+    if values.columns is not None and values.format in ('csv', 'json'):
+        raise ConfigError(f'--columns: not with --format={values.format}, which has every number')
+    if values.format == 'csv':
+        return formats.csv_text(family.records())
+    if values.format == 'json':
+        return formats.json_text({'title': FAMILY, 'rows': family.records(), 'notes': family.NOTES})
+    if values.format == 'html':
+        from experiments.rendering import page
+
+        return page.document(FAMILY, family.columns(), family.NOTES, '')
+    return _render(call, formats.choose(family.columns(), values.columns), family.NOTES)
 
 
 def _render(call: Call, table: Sequence[Column], lines: Sequence[str]) -> str:
@@ -129,6 +151,7 @@ def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
     return {name: list(filter(None, map(metrics_file.dev_losses, own))) for name, own in folders.items()}
 
 
+FAMILY = 'family'  # the table of all models, which is no sweep's
 FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {
     'terminal': formats.terminal,
     'markdown': formats.markdown,
@@ -139,7 +162,13 @@ FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {
 }
 FLAGS = {
     'workdir': Flag(str, None, 'folder of a sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
-    'table': Flag(str, None, 'the table of the sweep; a folder with another table is refused', 'NAME'),
+    'table': Flag(
+        str,
+        None,
+        'the table of the sweep; a folder with another table is refused. Or family: every model that was '
+        'trained here, beside a public number',
+        'NAME',
+    ),
     'scale': Flag(str, None, 'the scale of the sweep; a folder with another scale is refused', 'NAME'),
     'sensitivity': Flag(
         str,
@@ -169,6 +198,7 @@ COMMANDS = {
             '{} --workdir=FOLDER --columns="PPL,PPL ours"',
             '{} --workdir=FOLDER --sensitivity=FOLDER',
             '{} runs/tiny runs/tiny-h=2 --base=tiny',
+            '{} --table=family --format=markdown',
         ),
         words=('[RUN...]',),
     )

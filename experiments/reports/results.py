@@ -178,7 +178,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
         names = [str(path) for path in paths]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{twice[0]}: named twice')
-    read = {name: _finished(path, split) for name, path in zip(names, paths, strict=True)}
+    read = {name: read_finished(path, split) for name, path in zip(names, paths, strict=True)}
     base_name = dict(zip(folders, names, strict=True)).get(base, base) if base else names[0]
     if base_name not in names:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
@@ -211,7 +211,8 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     )
 
 
-def _finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
+def read_finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
+    """Reads the result.json of a training with scores of a split, and its config."""
     if not (folder / 'result.json').exists():
         raise ConfigError(f'{folder}: holds no result.json; a training writes one at its end')
     result, config = _read(folder, split)

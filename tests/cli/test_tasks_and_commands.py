@@ -23,15 +23,16 @@ from transformer.runs.hashes import fingerprint
 
 # The tasks whose models have each command. All others refuse it.
 COMMANDS = {
-    'translate': {'translation', 'transliteration'},
+    'translate': {'translation', 'transliteration', 'text_to_text'},
+    'summarise': {'text_to_text'},
     'parse': {'parsing'},
     'generate': {'language'},
     'fill': {'masked'},
     'embed': {'masked'},
     'classify': {'images', 'classify'},
     'label': {'labelling'},
-    'answer': {'answers'},
-    'score-pairs': {'translation', 'transliteration', 'language'},
+    'answer': {'answers', 'text_to_text'},
+    'score-pairs': {'translation', 'transliteration', 'text_to_text', 'language'},
     'figure': {'translation', 'language'},
 }
 # The lines that a command reads, by task if they differ, and its other arguments.
@@ -39,19 +40,30 @@ PAIR, TEXT = 'the old dog\tdog old the\n', 'the old dog\n'
 INPUTS = {
     'fill': 'the [MASK] dog\n',
     'answer': 'Who?\tthe old dog\n',
-    'score-pairs': {'language': TEXT, 'translation': PAIR, 'transliteration': PAIR},
+    'score-pairs': {'language': TEXT, 'translation': PAIR, 'transliteration': PAIR, 'text_to_text': PAIR},
     'classify': {'classify': TEXT, 'images': ''},
 }
 SHORT = ['--method=greedy', '--extra_len=2']
-ARGUMENTS = {'figure': ['--sentence=the old dog'], 'translate': SHORT, 'parse': SHORT, 'generate': SHORT}
+ARGUMENTS = {
+    'figure': ['--sentence=the old dog'],
+    **dict.fromkeys(('translate', 'summarise', 'parse', 'generate'), SHORT),
+}
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
     '--text=x': {'language', 'masked'},
 }
 FORMATS = {
-    'ctranslate2': {'translation', 'transliteration', 'parsing', 'language'},
-    'huggingface': {'translation', 'transliteration', 'parsing', 'language', 'masked', 'images'},
+    'ctranslate2': {'translation', 'transliteration', 'text_to_text', 'parsing', 'language'},
+    'huggingface': {
+        'translation',
+        'transliteration',
+        'text_to_text',
+        'parsing',
+        'language',
+        'masked',
+        'images',
+    },
     'safetensors': set(TASKS),
 }
 TREE = '(TOP (S (NP (DT the) (NN dogfox)) (VP (VBZ jumpsquick) (NP (NNP Berlin) (NN hwvy)))))'
@@ -84,6 +96,8 @@ def write(folder: pathlib.Path) -> pathlib.Path:
         'train.de': '\n'.join(reversed(lines)),
         'train.trees': '\n'.join([TREE] * 60),
         'train.tsv': 'text\tlabel\n' + '\n'.join(f'{line}\t{len(line) % 3}' for line in lines),
+        'sets.tsv': 'set\tsource\ttarget\n'
+        + '\n'.join(f'{"abc"[n % 3]}\t{x}\t{x[:8]}' for n, x in enumerate(lines)),
         'train.json': json.dumps(squad),
     }
     for name, content in contents.items():
@@ -104,6 +118,11 @@ DATA = {
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},
     'answers': {'data__source': 'squad', 'data__train': 'train.json'},
+    'text_to_text': {
+        'data__source': 'table',
+        'data__train': 'sets.tsv',
+        'text_to_text__prefix': 'a=summarise,b=answer,c=translate English to German',
+    },
 }
 PIECES = ('data.pieces', 'data.batching', 'data.row_len', 'data.max_len')
 

@@ -130,6 +130,15 @@ def test_bucketed_rows_by_hand():
     assert third['target'].segments.tolist() == [[1, 1, *[0] * 8], [0] * 10]
 
 
+def test_a_field_of_short_texts_is_narrower_than_its_bucket():
+    """Targets of up to 5 pieces take 8 positions in a bucket of 24; those of 13 would take more than half."""
+    corpus = corpus_of([20, 23, 30, 31], [5, 2, 13, 17])
+    made = RowBatches(corpus, data('bucketed', max_len=32, batch_tokens=48), 2, 0, False)
+    assert shapes_of(made) == [(2, 24, 8), (2, 32, 32)]
+    assert made.batch(0)['target'].tokens.tolist() == [[*[100] * 4, 1, 0, 0, 0], [101, 1, *[0] * 6]]
+    assert made.batch(0)['source'].tokens.shape == (2, 24)
+
+
 @pytest.mark.parametrize('train', [True, False])
 @pytest.mark.parametrize('mode', MODES)
 def test_every_pair_once_an_epoch(corpus, mode, train):

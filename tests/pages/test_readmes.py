@@ -25,7 +25,7 @@ from transformer.cli.commands import FLAGS
 from transformer.config import FORMS, TASKS, config_dict, declare, resolve
 from transformer.config.files import read_config_file
 from transformer.config.tasks import Form
-from transformer.data import fields, spellings
+from transformer.data import fields, spellings, text_pairs
 from transformer.data.sources import reader
 from transformer.nn import models
 from transformer.nn.decoders import LanguageModel
@@ -282,7 +282,8 @@ def test_the_types_of_fields_are_listed():
     """Each has the sources that give it."""
     sources = {
         kind.__name__: {source for source, its in reader.READERS.items() if kind in its.gives}
-        for kind in [*vars(fields).values(), spellings.Spellings]
+        for module in (fields, spellings, text_pairs)
+        for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, fields.Field) and kind is not fields.Field
     }
     rows = table('transformer/README.md', '### Fields and codecs')

@@ -1,10 +1,12 @@
 """The table of tasks: each task's form (the inputs, outputs and kinds of its models) and its own options."""
 
 import dataclasses
+import re
 from typing import Literal, NamedTuple
 
 from transformer.config import declare
 from transformer.config.declare import Conditions, option
+from transformer.errors import ConfigError
 
 KINDS = ('transformer', 'recurrent', 'convolutional')
 
@@ -49,6 +51,7 @@ TASKS = {
     'translation': Spec('pair'),
     'parsing': Spec('pair'),
     'transliteration': Spec('pair'),
+    'text_to_text': Spec('pair', 'text_to_text'),
     'language': Spec('text'),
     'masked': Spec('pieces', 'masked'),
     'images': Spec('image_classes', 'images'),
@@ -70,7 +73,7 @@ def models_with(*parts: str) -> Conditions:
 
 def _group(options: type) -> object:
     """Declares a group of options that has a meaning with the tasks that name it."""
-    name = options.__name__.lower()
+    name = re.sub('(?<=[a-z])(?=[A-Z])', '_', options.__name__).lower()
     return declare.group(
         options, only=('train.task', tuple(task for task, spec in TASKS.items() if spec.group == name))
     )
@@ -166,6 +169,41 @@ class Answers:
 
 
 @dataclasses.dataclass(frozen=True)
+class TextToText:
+    """Texts from texts with a prefix, of one data set or several (Raffel et al. 2020)."""
+
+    prefix: str | None = option(
+        None,
+        'what stands before each source, followed by a colon: summarise, answer, translate or another; by '
+        'data set NAME=PREFIX,NAME=PREFIX, with the column `set` of the tables as NAME',
+    )
+    cap: int | None = option(
+        None, 'examples above which a data set counts no more in a mixture; by default no limit', minimum=1
+    )
+    temperature: float = option(
+        1.0, "T of a mixture: a data set's share is proportional to its examples^(1/T)", minimum=1.0
+    )
+
+    @property
+    def prefixes(self) -> dict[str, str]:
+        """Returns the prefix of each data set; the name '' stands for every data set.
+
+        Raises:
+          ConfigError: a part of the option lacks its data set, or two have the same.
+        """
+        if '=' not in (self.prefix or ''):
+            return {'': self.prefix or ''}
+        parts = [part.partition('=') for part in self.prefix.split(',')]
+        prefixes = {name.strip(): prefix.strip() for name, equals, prefix in parts if equals}
+        if len(prefixes) < len(parts) or '' in prefixes:
+            raise ConfigError(
+                f'text_to_text.prefix={self.prefix}: expected PREFIX, or NAME=PREFIX,NAME=PREFIX with a data '
+                'set in each part'
+            )
+        return prefixes
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskOptions:
     """The groups of options that belong to one task each."""
 
@@ -174,3 +212,4 @@ class TaskOptions:
     classify: Classify = _group(Classify)
     labelling: Labelling = _group(Labelling)
     answers: Answers = _group(Answers)
+    text_to_text: TextToText = _group(TextToText)

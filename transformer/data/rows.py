@@ -75,7 +75,8 @@ def padded(rows: list[list[int]], shape: tuple[int, int]) -> Tokens:
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
     """Lays out one example per row, in one group for each bucket that is not empty (§5.1).
 
-    The longest field of an example decides its bucket; all fields of a bucket have its width.
+    The longest field of an example decides its bucket; the fields of a bucket have its width, or the width of
+    a narrower bucket, if it is at most half and holds them all: summaries need fewer positions than texts.
     """
     longest = np.max([field.lengths for field in corpus.ragged().values()], axis=0)
     widths = np.array(bucket_widths(data.max_len, int(longest.max())))
@@ -85,8 +86,10 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
         members = np.flatnonzero(bucket == index)
         if len(members):
             per_batch = rows_per_batch(data, width, microbatches)
-            same = dict.fromkeys(corpus.ragged(), width)
-            groups.append(Rows(members, np.arange(len(members) + 1), same, per_batch))
+            held = {name: int(field.lengths[members].max()) for name, field in corpus.ragged().items()}
+            needed = {name: int(widths[np.searchsorted(widths, length)]) for name, length in held.items()}
+            own = {name: need if 2 * need <= width else width for name, need in needed.items()}
+            groups.append(Rows(members, np.arange(len(members) + 1), own, per_batch))
     return groups
 
 

@@ -25,7 +25,7 @@ DEV = pathlib.Path('/dev')
 # Packages whose versions can change the numbers.
 PACKAGES = (
     'jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'tensorflow-datasets', 'ml-collections',
-    'numpy', 'sentencepiece', 'sacrebleu',
+    'numpy', 'sentencepiece', 'sacrebleu', 'rouge-score',
 )  # fmt: skip
 
 

@@ -51,6 +51,19 @@ def test_texts_of_several_columns_and_a_slice(tmp_path):
     assert [values['text'] for values, _ in rows] == ['x2\ty 2', 'x3\ty 3']
 
 
+def test_lists_of_texts_in_json(tmp_path):
+    """They are several texts of a field that has them, else one text; tabs in a text are blanks."""
+    reading = Reading({'text': Columns(), 'label': Label(), 'more': Text(None)}, ())
+    row = {'text': ['a\tb', 'c'], 'label': [1, 'x'], 'more': ['d', 'e\nf']}
+    [(values, _)] = read(tmp_path, 'a.jsonl', json.dumps(row) + '\n', reading)
+    assert values == {'text': 'a b\tc', 'label': '[1, "x"]', 'more': 'd e f'}
+    joined = read(tmp_path, 'a.jsonl', json.dumps(row) + '\n', columns='text=more+text,label=label')
+    assert joined[0][0]['text'] == 'd\te f\ta b\tc'
+    # A cell of a CSV can have tabs and newlines of its own.
+    [(values, _)] = read(tmp_path, 'a.csv', 'text,label\n"a\tb\nc",5\n')
+    assert values['text'] == 'a b c'
+
+
 @pytest.mark.parametrize(
     ('name', 'content', 'columns', 'told'),
     [

@@ -28,6 +28,7 @@ from transformer.data.generated.grammar import sentences
 from transformer.data.sources import conll, images, squad, table, text, tfds, trees
 from transformer.data.sources.text import SourceFile
 from transformer.data.spellings import Spellings
+from transformer.data.text_pairs import Prefixed, References
 
 _SHOWN = 20  # places that a report lists per rule
 
@@ -64,7 +65,11 @@ class Reader(NamedTuple):
 
 READERS = {
     'text': Reader((Text, Spellings), text.rows, text.origins, file_per_field=True),
-    'table': Reader((Text, Spellings, Columns, Words, Tags, Label, Number), table.rows, table.origins),
+    'table': Reader(
+        (Text, Spellings, Columns, Prefixed, References, Words, Tags, Label, Number),
+        table.rows,
+        table.origins,
+    ),
     'conll': Reader((Words, Tags), conll.rows, conll.origins),
     'squad': Reader((Text, Span), squad.rows, squad.origins),
     'trees': Reader((Text, Tree, Words, Tags), trees.rows, trees.origins),

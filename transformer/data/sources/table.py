@@ -29,10 +29,12 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
         for number, (line, cells) in enumerate(_read(path, named)):
             if number >= part.start and (part.stop is None or number < part.stop):
-                values = {
-                    name: reading.fields[name].parse('\t'.join(_cell(path, line, cells, key) for key in keys))
-                    for name, keys in columns.items()
-                }
+                values = {}
+                for name, keys in columns.items():
+                    field = reading.fields[name]
+                    several = isinstance(field, Columns)
+                    texts = [_cell(path, line, cells, key, several) for key in keys]
+                    values[name] = field.parse('\t'.join(texts))
                 yield Example(values, files, line)
 
 
@@ -70,12 +72,17 @@ def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:
     return columns
 
 
-def _cell(path: epath.Path, line: int, cells: Cells, key: str) -> str:
+def _cell(path: epath.Path, line: int, cells: Cells, key: str, several: bool) -> str:
+    """Returns a cell. The texts of a JSON list have tabs between them if `several` can be one value."""
     if key not in cells:
         shown = ', '.join(cells) if len(cells) <= 20 else f'{len(cells)} columns'
         raise ConfigError(f'{path}: line {line} has no column {key!r}, only {shown}; see data.columns')
-    # A tab separates the texts of one value, and a newline ends a stored line.
-    return ' '.join(cells[key].split()) if '\t' in cells[key] or '\n' in cells[key] else cells[key]
+    return cells[key] if several else _without_tabs(cells[key])
+
+
+def _without_tabs(text: str) -> str:
+    """Turns tabs, which separate the texts of one value, and newlines, which end a line, into blanks."""
+    return ' '.join(text.split()) if '\t' in text or '\n' in text else text
 
 
 def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
@@ -100,7 +107,7 @@ def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
         if cells and named and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
         if any(cells):
-            yield number, dict(zip(names, cells, strict=False))
+            yield number, dict(zip(names, map(_without_tabs, cells), strict=False))
 
 
 def _json(path: epath.Path, number: int, line: str) -> Cells:
@@ -110,4 +117,13 @@ def _json(path: epath.Path, number: int, line: str) -> Cells:
         values = None
     if not isinstance(values, dict):
         raise ConfigError(f'{path}: line {number} is no JSON object')
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return {name: _json_cell(value) for name, value in values.items()}
+
+
+def _json_cell(value: object) -> str:
+    """Returns a text, the texts of a list with tabs between them, or the JSON of any other value."""
+    if isinstance(value, str):
+        return _without_tabs(value)
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return '\t'.join(map(_without_tabs, value))
+    return json.dumps(value)

@@ -1,0 +1,101 @@
+"""The table `family`: every model of the repository that was trained on its data, beside a public number."""
+
+from typing import NamedTuple
+
+
+class Public(NamedTuple):
+    """A number that others published.
+
+    Attributes:
+      number: the score, as it was printed.
+      of: the model, and what differs from ours: its data, its size or how it was scored.
+      source: the publication or page.
+    """
+
+    number: str
+    of: str
+    source: str
+
+
+class Member(NamedTuple):
+    """A model and its data: a row of the table.
+
+    Attributes:
+      model: its kind and task.
+      data: the data on which it is scored.
+      runs: the folders of its trainings in experiments/results, which differ in their seeds.
+      measure: a measure of its task.
+      split: the scores of result.json.
+      public: a number on the same data, if one is known.
+    """
+
+    model: str
+    data: str
+    runs: tuple[str, ...]
+    measure: str
+    split: str = 'test'
+    public: Public | None = None
+
+
+_BERT = 'google-research/bert'
+FAMILY = (
+    Member('Transformer, translation', 'grammar of the package', ('grammar',), 'bleu'),
+    Member(
+        'Transformer, translation', 'Multi30k, 2016', ('multi30k',), 'bleu',
+        public=Public('39.0', 'recurrent, lowercased and tokenised', 'Multi30k, the organisers'),
+    ),
+    Member('LSTM, attention, translation', 'Multi30k, 2016', ('architectures/lstm-attention-seed1',), 'bleu'),
+    Member('GRU, attention, translation', 'Multi30k, 2016', ('architectures/gru-attention-seed1',), 'bleu'),
+    Member('convolutional, translation', 'Multi30k, 2016', ('architectures/convolutional-seed1',), 'bleu'),
+    Member(
+        'Transformer, translation', 'newstest2014, 228,000 pairs', ('news_small',), 'bleu',
+        public=Public('24.38', 'base, trained on WMT 2014', 'Joey NMT'),
+    ),
+    Member('Transformer, parsing', 'grammar of the package', ('parsing_grammar',), 'f1'),
+    Member(
+        'Transformer, parsing', 'GENIA, dev', ('table4-genia/transformer-seed0',), 'f1',
+        public=Public('83.6', "Charniak's parser, another split", 'GENIA'),
+    ),
+    Member('LSTM, attention, parsing', 'GENIA, dev', ('table4-genia/lstm-attention-seed1',), 'f1'),
+    Member('Transformer, parsing', 'CRAFT, dev', ('craft_parsing',), 'f1'),
+    Member(
+        'Transformer, transliteration', 'names, dev', ('names',), 'exact',
+        public=Public('35.7 %', '5.6 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
+    ),
+    Member(
+        'convolutional, transliteration', 'names, dev',
+        tuple(f'names_architectures/convolutional-seed{seed}' for seed in range(2, 7)), 'exact',
+    ),
+    Member(
+        'GRU, attention, transliteration', 'names, dev',
+        tuple(f'names_architectures/gru-attention-seed{seed}' for seed in range(2, 7)), 'exact',
+        public=Public('38.7 %', 'GRU, 1.7 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
+    ),
+    Member('Transformer, GPT', 'grammar of the package', ('gpt_grammar',), 'grammatical'),
+    Member(
+        'Transformer, GPT', 'Tiny Shakespeare, bytes', ('gpt_shakespeare',), 'loss',
+        public=Public('1.88', 'characters, 3 minutes on a laptop', 'karpathy/nanoGPT'),
+    ),
+    Member('Transformer, BERT', 'grammar of the package', ('bert_grammar',), 'gaps'),
+    Member(
+        'one layer of attention, classes', 'SST-2, dev',
+        ('sst2/seed1', 'sst2/seed2', 'sst2/seed3'), 'accuracy',
+        public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member('LSTM, classes', 'TREC, a tenth of train', ('trec',), 'accuracy'),
+    Member(
+        'LSTM, classes', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev',
+        public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
+        'LSTM, numbers', 'STS-B, dev', ('stsb',), 'pearson',
+        public=Public('0.743', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member('Transformer, tags', 'GENIA, dev', ('genia_tags/transformer',), 'accuracy'),
+    Member('LSTM, tags', 'GENIA, dev', ('genia_tags/lstm',), 'accuracy'),
+    Member('Transformer, ViT', 'pictures of the package', ('vit_pictures',), 'accuracy'),
+    Member(
+        'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
+        public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
+    ),
+)  # fmt: skip

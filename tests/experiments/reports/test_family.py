@@ -1,0 +1,68 @@
+"""The table of all models: its rows agree with the committed results, and what is wrong is refused."""
+
+import json
+import statistics
+
+import pytest
+
+from experiments import report
+from experiments.reports import family
+from experiments.tables.family import FAMILY, Member, Public
+from transformer.config import ConfigError
+
+
+def stored(folder):
+    return json.loads((family.RESULTS / folder / 'result.json').read_text())
+
+
+def test_every_row_has_committed_results():
+    records = family.records()
+    assert len(records) == len(FAMILY) and all(isinstance(record['score'], float) for record in records)
+    names = [(member.model, member.data) for member in FAMILY]
+    assert len(set(names)) == len(names)
+    by_name = dict(zip(names, records, strict=True))
+    three = [stored(f'sst2/seed{seed}') for seed in (1, 2, 3)]
+    record = by_name['one layer of attention, classes', 'SST-2, dev']
+    rates = [one['scores']['test']['accuracy']['score'] for one in three]
+    assert record['score'] == pytest.approx(statistics.mean(rates)) and record['runs'] == 3
+    assert record['seconds'] == pytest.approx(statistics.mean(one['seconds'] for one in three))
+    record = by_name['Transformer, parsing', 'GENIA, dev']
+    result = stored('table4-genia/transformer-seed0')
+    assert record['params'] == result['params'] and record['public_number'] == '83.6'
+    low, high = result['scores']['test']['evalb']['f1']['interval']
+    assert record['text'] == f'{record["score"]:.2f} [{low:.2f}, {high:.2f}]'
+
+
+def test_a_row_by_hand():
+    member = Member('ViT', 'MNIST', ('vit_mnist',), 'accuracy', public=Public('96.3 %', 'small', 'a page'))
+    cells = {column.heading: column.texts[0] for column in family.columns([member])}
+    result = stored('vit_mnist')
+    assert cells == {
+        'model': 'ViT', 'data': 'MNIST', 'measure': 'images right', 'ours': '98.40 %', 'public': '96.3 %',
+        'conditions': 'small', 'source': 'a page', 'params': f'{result["params"]:,}',
+        'time': f'{result["seconds"] / 60:.0f} min', 'hardware': '2 CPU cores',
+    }  # fmt: skip
+
+
+def test_formats(capsys):
+    assert report.main(['report', '--table=family', '--format=json']) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed['rows'] == json.loads(json.dumps(family.records()))
+    assert report.main(['report', '--table=family', '--format=markdown', '--columns=ours,source']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith('|') for line in lines) == len(FAMILY) + 2
+    assert lines[0].count('|') == 4
+
+
+@pytest.mark.parametrize(
+    'given', ['--workdir=x', '--scale=grammar', '--split=dev', 'runs/x', '--sensitivity=x']
+)
+def test_slips(given, capsys):
+    assert report.main(['report', '--table=family', given]) == 2
+    error = capsys.readouterr().err
+    assert error.count('\n') == 1 and given.partition('=')[0].lstrip('-') in error
+
+
+def test_missing_results_are_named(tmp_path):
+    with pytest.raises(ConfigError, match='grammar'):
+        family.read(FAMILY[0], tmp_path)

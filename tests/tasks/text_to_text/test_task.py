@@ -1,0 +1,245 @@
+"""Text to text: prefixes, mixtures, scores recomputed, commands, slips, and the same on any devices."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sacrebleu
+import toys
+from rouge_score import rouge_scorer
+
+import transformer
+from transformer import config as configs
+from transformer import parallel, tasks
+from transformer.actions import data as run_data
+from transformer.cli import main as run
+from transformer.config import ConfigError
+from transformer.runs import restore
+from transformer.runs.hashes import fingerprint
+from transformer.runs.workdir import Run
+from transformer.tasks import sums_of
+from transformer.tasks.text_to_text import scores, task
+from transformer.training.step import gradients, initial_state
+
+SIZES = {'papers': 24, 'questions': 48, 'pairs': 12, 'kinds': 6}
+PREFIXES = 'papers=summarise,questions=answer,pairs=translate English to German,kinds=kind'
+WORDS = ['old', 'new', 'big', 'dog', 'cat', 'cow', 'sees', 'has']
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """Writes a table of four data sets for each split: the first words of a text are its target."""
+    path, rng = tmp_path_factory.mktemp('tables'), np.random.default_rng(0)
+    for split in ('train', 'dev', 'test'):
+        rows = []
+        for name, size in SIZES.items():
+            for _ in range(size if split == 'train' else 4):
+                words = rng.choice(WORDS, 6).tolist()
+                target = [' '.join(words[:2]), ' '.join(words[1:4])]
+                rows.append(
+                    {'name': name, 'text': [' '.join(words[:3]), ' '.join(words[3:])], 'short': target}
+                )
+        content = ''.join(json.dumps(row) + '\n' for row in rows)
+        (path / f'{split}.jsonl').write_text(content)
+    return path
+
+
+def config_of(folder, **changes):
+    common = {
+        'train__task': 'text_to_text', 'data__source': 'table', 'data__train': 'train.jsonl',
+        'data__dev': 'dev.jsonl', 'data__test': 'test.jsonl', 'text_to_text__prefix': PREFIXES,
+        'data__columns': 'set=name,source=text,target=short', 'data__batching': 'bucketed',
+        'decode__method': 'greedy', 'decode__extra_len': 2, 'train__watch_every': 4,
+    }  # fmt: skip
+    return toys.config_of(folder, **(common | changes))
+
+
+@pytest.fixture(scope='module')
+def trained(folder, tmp_path_factory):
+    return toys.trained(config_of(folder, text_to_text__cap=12), tmp_path_factory.mktemp('runs') / 'mixture')
+
+
+@pytest.fixture(scope='module')
+def dataset(trained, tmp_path_factory):
+    return tasks.prepare(trained.config, tmp_path_factory.mktemp('cache'))
+
+
+def rows_of(folder, split='test'):
+    return [json.loads(line) for line in (folder / f'{split}.jsonl').read_text().splitlines()]
+
+
+def test_prefixes_and_first_references_are_stored(trained, folder):
+    dataset, codecs = run_data.of_run(trained), trained.codecs
+    fields, rows = dataset.splits['test'].fields, rows_of(folder)
+    prefix = dict(part.split('=') for part in PREFIXES.split(','))
+    for i, row in enumerate(rows):
+        expected = f'{prefix[row["name"]]}: {" ".join(row["text"])}'
+        assert codecs['source'].decode(fields['source'][i].tolist()) == expected
+        assert codecs['target'].decode(fields['target'][i].tolist()) == row['short'][0]
+        assert codecs['set'].names[fields['set'][i]] == row['name']
+    assert dataset.texts('test')['target'][0] == '\t'.join(rows[0]['short'])
+
+
+def test_an_epoch_is_a_mixture(trained, dataset):
+    """With a cap of 12 two sets have as many examples as the third, and the smallest half as many."""
+    config = trained.config
+    made, again = (task.batches(config, dataset, 'train') for _ in range(2))
+    steps = range(made.steps_per_epoch, 2 * made.steps_per_epoch)
+    prefixes = [prefix.partition('=')[2] for prefix in PREFIXES.split(',')]
+    counts = dict.fromkeys(prefixes, 0)
+    for step in steps:
+        batch = made.batch(step)
+        assert batch.keys() == {'source', 'target'}
+        np.testing.assert_array_equal(batch['source'].tokens, again.batch(step)['source'].tokens)
+        for row in batch['source'].tokens[batch['source'].segments[:, 0] > 0]:
+            text = trained.codecs['source'].decode(row[row > 0].tolist())
+            counts[text.partition(':')[0]] += 1
+    assert list(counts.values()) == [48, 48, 48, 24]
+
+
+def test_scores_of_a_training(trained, folder):
+    entry = trained.result()['scores']['test']
+    path = next((trained.folder / 'translations').glob('test.*.txt'))
+    lines, rows = path.read_text().splitlines(), rows_of(folder)
+    of_set = {
+        name: [(line, row['short']) for line, row in zip(lines, rows, strict=True) if row['name'] == name]
+        for name in SIZES
+    }
+    scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeL'], use_stemmer=True)
+    for name in ('rouge1', 'rouge2', 'rougeL'):
+        best = [max(scorer.score(r, line)[name].fmeasure for r in right) for line, right in of_set['papers']]
+        assert entry[name]['score'] == pytest.approx(100 * np.mean(best))
+        assert entry['sets']['papers'][name] == entry[name]
+    right = {name: np.mean([line in golds for line, golds in pairs]) for name, pairs in of_set.items()}
+    both = (right['questions'] + right['kinds']) / 2
+    assert entry['right']['score'] == pytest.approx(both)
+    assert entry['sets']['kinds'].keys() == {'right'}
+    assert entry['sets']['questions'].keys() == {'right', 'exact', 'f1'}
+    written, golds = zip(*of_set['pairs'], strict=True)
+    expected = sacrebleu.corpus_bleu(list(written), [list(column) for column in zip(*golds, strict=True)])
+    assert entry['bleu']['score'] == pytest.approx(expected.score)
+    assert entry['solved'] == sum(right[name] >= 0.95 for name in ('questions', 'kinds'))
+
+
+def asked(prefix, references, data_set=''):
+    return scores.Asked('', prefix, references, data_set)
+
+
+def test_scores_by_hand():
+    # Of "a dog barks" two words are in "the dog barks loudly": F = 2 * 2/3 * 2/4 / (2/3 + 2/4) = 4/7.
+    rows = [asked('summarise', ['cats', 'the dog barks loudly'])]
+    found = scores.score(rows, ['a dog barks'])
+    assert found.keys() == set(scores.ROUGE)
+    assert found['rouge1']['score'] == pytest.approx(400 / 7)
+    # One of two and of three pairs of words; the longest common subsequence has two words.
+    assert found['rouge2']['score'] == pytest.approx(100 * 2 / 5)
+    assert found['rougeL']['score'] == pytest.approx(400 / 7)
+    # Stems are compared, in any case of letters.
+    assert scores.score([asked('summarize', ['Dogs barked'])], ['dog bark'])['rouge2']['score'] == 100
+    rows = [asked('answer', ['The garden'], 'a'), asked('answer', ['n,w'], 'a'), asked('kind', ['x'], 'b')]
+    found = scores.score(rows, ['garden', 'n,w', ' x '])
+    assert found['right']['score'] == pytest.approx(2 / 3) and found['exact']['score'] == 100
+    assert found['sets']['a']['right']['score'] == 0.5 and found['solved'] == 1
+    references = [['the old dog sees a cat', 'an old dog sees the cat'], ['a cow has a big house']]
+    lines = ['the old dog sees the cat', 'a cow has a house']
+    found = scores.score([asked('translate English to German', right) for right in references], lines)
+    columns = [[references[0][0], references[1][0]], [references[0][1], None]]
+    assert found['bleu'] == {'score': sacrebleu.corpus_bleu(lines, columns).score}
+
+
+def test_watched_scores_are_those_of_greedy_outputs(trained):
+    model, _ = restore.load(trained)
+    found = task.watch(model, run_data.of_run(trained))
+    entry = trained.result()['scores']['dev']
+    assert found['rougeL'] == pytest.approx(entry['rougeL']['score'])
+    assert found['solved'] == entry['solved'] and found['bleu'] == pytest.approx(entry['bleu']['score'])
+
+
+def test_commands_put_their_prefix_first(trained, tmp_path, capfd):
+    model, text = transformer.load(trained.folder), 'old dog sees'
+    written = lambda prompt: [one.text for one in model.hypotheses([prompt])[0]]
+    assert [one.text for one in model.summarise([text])[0]] == written(f'summarise: {text}')
+    assert [one.text for one in model.answer(['Who?\told dog'])[0]] == written('answer: Who? old dog')
+    prompt = f'translate English to German: {text}'
+    assert model.translate([text, prompt, '']) == [*written(prompt), *written(prompt), '']
+    (tmp_path / 'lines').write_text(f'{text}\n')
+    call = [f'--workdir={trained.folder}', f'--input={tmp_path / "lines"}']
+    assert run.main(['run.py', 'translate', *call]) == 0
+    assert capfd.readouterr().out == f'{model.translate([text])[0]}\n'
+
+
+def test_a_run_of_one_data_set(folder, tmp_path, capfd):
+    """It needs no column of names, reads a user's two files, and refuses commands without their prefix."""
+    own = toys.trained(config_of(folder, **ONE), tmp_path / 'run')
+    entry = own.result()['scores']['test']
+    assert 'sets' not in entry and 'right' not in entry and entry['rouge1']['score'] >= 0
+    (tmp_path / 'x').write_text('old dog\n'), (tmp_path / 'y').write_text('dog\tcat\n')
+    files = [f'--source={tmp_path / "x"}', f'--reference={tmp_path / "y"}']
+    assert run.main(['run.py', 'evaluate', f'--workdir={own.folder}', *files]) == 0
+    (entry,) = Run.open(own.folder).result()['evaluations'].values()
+    assert {'rouge1', 'loss'} <= entry.keys()
+    capfd.readouterr()
+    assert run.main(['run.py', 'answer', f'--workdir={own.folder}', f'--input={tmp_path / "x"}']) == 2
+    err = capfd.readouterr().err
+    assert err.count('\n') == 1 and 'text_to_text.prefix' in err and 'summarise' in err
+
+
+ONE = {'text_to_text__prefix': 'summarise', 'data__columns': 'source=text,target=short'}
+SLIPS = {
+    'unknown set': ({'text_to_text__prefix': f'{PREFIXES},x=answer'}, "text_to_text.prefix: .*'x'"),
+    'part without a set': (
+        {'text_to_text__prefix': 'papers=x,answer'},
+        'text_to_text.prefix=papers=x,answer',
+    ),
+    'set named twice': ({'text_to_text__prefix': 'papers=x,papers=y'}, 'text_to_text.prefix=papers=x'),
+    'set without prefix': ({'text_to_text__prefix': 'papers=x'}, 'line 25.*text_to_text.prefix'),
+    'missing column': ({'data__columns': 'set=name,source=text,target=x'}, "line 1 has no column 'x'"),
+    'no column for the set': ({'data__columns': 'source=text,target=short'}, 'data.columns=.*set'),
+    'empty table': ({'data__train': 'empty.jsonl'}, 'data.train: empty.jsonl is empty'),
+    'cap of 0': ({'text_to_text__cap': 0}, 'text_to_text.cap=0'),
+    'temperature below 1': ({'text_to_text__temperature': 0.5}, 'text_to_text.temperature=0.5'),
+    'cap without sets': (ONE | {'text_to_text__cap': 9}, 'text_to_text.cap'),
+    'temperature without sets': (ONE | {'text_to_text__temperature': 2.0}, 'text_to_text.temperature'),
+    'set of dev alone': ({'data__dev': 'other.jsonl'}, "other.jsonl: line 1: .*'poems'"),
+}
+
+
+@pytest.mark.parametrize('slip', SLIPS)
+def test_slips(folder, tmp_path, slip):
+    (folder / 'empty.jsonl').write_text('')
+    (folder / 'other.jsonl').write_text('{"name": "poems", "text": "x", "short": "y"}\n')
+    changes, told = SLIPS[slip]
+    with pytest.raises(ConfigError, match=told) as error:
+        toys.trained(config_of(folder, **changes), tmp_path / 'run')
+    assert '\n' not in str(error.value) and not (tmp_path / 'run').exists()
+
+
+def test_a_stopped_training_resumes_to_the_same_parameters(folder, trained, tmp_path):
+    half = toys.trained(configs.replace(trained.config, {'train.steps': 2}), tmp_path / 'run')
+    toys.trained(trained.config, half.folder)
+    ends = [fingerprint(jax.device_get(restore.load(one, 'latest')[0].params)) for one in (trained, half)]
+    assert ends[0] == ends[1]
+
+
+def test_gradients_do_not_depend_on_devices_and_accumulation(trained, dataset, monkeypatch):
+    batch = task.batches(trained.config, dataset, 'train').batch(1)
+
+    def of(devices: int, accumulate: int):
+        chosen = jax.devices()[:devices]
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+        config = configs.replace(trained.config, {'train.accumulate': accumulate})
+
+        def step(params, batch):
+            return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
+
+        params = parallel.replicate(initial_state(config).params)
+        placed = parallel.to_devices(batch, config.train.microbatches)
+        return jax.device_get(parallel.map_sums(step)(params, placed))
+
+    (expected, same), (found, sums) = of(1, 1), of(2, 2)
+    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
+    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm

@@ -1,0 +1,43 @@
+"""The writer: summarises, answers and translates with a trained model, by prefix."""
+
+from collections.abc import Callable, Iterable
+
+from transformer.config import ConfigError
+from transformer.data.text_pairs import prefixed
+from transformer.inference.generate import as_texts
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.translation.translator import hypotheses
+
+# The first words of the prefixes that a command stands for.
+WORDS = {'summarise': ('summarise', 'summarize'), 'answer': ('answer',), 'translate': ('translate',)}
+
+
+def verb_of(command: str) -> Callable[..., list[list[Hypothesis]]]:
+    """Makes the verb that puts a command's prefix before each text, with options as for `hypotheses`.
+
+    A text that begins with a prefix of the model keeps it. Of several prefixes for a command, the model's
+    first is used.
+    """
+
+    def verb(trained: Trained, texts: Iterable[str], **options) -> list[list[Hypothesis]]:
+        """Raises ConfigError if the model was trained without a prefix for the command."""
+        prefixes = [*dict.fromkeys(trained.config.text_to_text.prefixes.values())]
+        fitting = [prefix for prefix in prefixes if prefix.partition(' ')[0] in WORDS[command]]
+        if not fitting:
+            known = ', '.join(map(repr, filter(None, prefixes))) or 'none'
+            raise ConfigError(f'{command}: the model has no such prefix; text_to_text.prefix has {known}')
+        ready = tuple(f'{prefix}: ' for prefix in prefixes if prefix)
+        texts = as_texts(texts, 'texts')
+        prompts = [prefixed('' if text.startswith(ready) else fitting[0], text) for text in texts]
+        return hypotheses(trained, prompts, **options)
+
+    return verb
+
+
+summarise, answer, translations = map(verb_of, WORDS)
+
+
+def translate(trained: Trained, texts: Iterable[str], **options) -> list[str]:
+    """Returns the best translation of each text."""
+    return [best[0].text for best in translations(trained, texts, **options)]
