@@ -26,7 +26,7 @@ COMMANDS = {
     'translate': {'translation', 'transliteration'},
     'parse': {'parsing'},
     'generate': {'language'},
-    'fill': {'masked'},
+    'fill': {'masked', 'denoise'},
     'embed': {'masked'},
     'classify': {'images', 'classify'},
     'label': {'labelling'},
@@ -47,7 +47,7 @@ ARGUMENTS = {'figure': ['--sentence=the old dog'], 'translate': SHORT, 'parse': 
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
-    '--text=x': {'language', 'masked'},
+    '--text=x': {'language', 'masked', 'denoise'},
 }
 FORMATS = {
     'ctranslate2': {'translation', 'transliteration', 'parsing', 'language'},
@@ -100,6 +100,7 @@ DATA = {
     'parsing': {'data__source': 'trees', 'data__train': 'train.trees'},
     'language': {'data__source': 'text', 'data__language': 'en'},
     'masked': {'data__source': 'text', 'data__language': 'en'},
+    'denoise': {'data__source': 'text', 'data__language': 'en', 'denoise__sentinels': 2},
     'images': {'data__source': 'folders', 'images__size': 4, 'images__patch': 2, 'images__pixels': 'grey'},
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},

@@ -16,7 +16,8 @@ class Form(NamedTuple):
       kinds: the kinds of models that have this form.
       has: their parts: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
-        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text.
+        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text;
+        texts that can be joined and cut anywhere (`running`).
     """
 
     kinds: tuple[str, ...]
@@ -29,7 +30,8 @@ def _form(has: str, kinds: tuple[str, ...] = KINDS) -> Form:
 
 FORMS = {
     'pair': _form('texts pair writes'),
-    'text': _form('texts one_text writes continues'),
+    'text': _form('texts one_text writes continues running'),
+    'text_pair': _form('texts one_text pair writes running'),
     'pieces': _form('texts one_text encoder pieces'),
     'classes': _form('texts one_text encoder classes'),
     'tags': _form('texts one_text encoder classes'),
@@ -51,6 +53,7 @@ TASKS = {
     'transliteration': Spec('pair'),
     'language': Spec('text'),
     'masked': Spec('pieces', 'masked'),
+    'denoise': Spec('text_pair', 'denoise'),
     'images': Spec('image_classes', 'images'),
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),
@@ -88,6 +91,29 @@ class Masked:
 
     pool: Literal['mean', 'first'] = option(
         'mean', "embed's vector of a text: the mean of the encoder's outputs, or the first output", free=True
+    )
+
+
+# The objective of which the options of hidden spans are.
+_SPANS = ('denoise.objective', ('spans',))
+
+
+@dataclasses.dataclass(frozen=True)
+class Denoise:
+    """A text of which a model writes what is missing (Raffel et al. 2020)."""
+
+    objective: Literal['spans', 'prefix'] = option(
+        'spans', 'what a model writes: the hidden spans of a text, or all after a random part (prefix LM)'
+    )
+    density: float = option(
+        0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.5, only=_SPANS
+    )
+    span: float = option(3.0, 'mean length of a hidden span in pieces', minimum=1.0, only=_SPANS)
+    sentinels: int = option(
+        100,
+        'most hidden spans of a text, which have pieces of their own above data.pieces',
+        minimum=1,
+        only=_SPANS,
     )
 
 
@@ -143,6 +169,7 @@ class TaskOptions:
     """The groups of options that belong to one task each."""
 
     masked: Masked = _group(Masked)
+    denoise: Denoise = _group(Denoise)
     images: Images = _group(Images)
     classify: Classify = _group(Classify)
     labelling: Labelling = _group(Labelling)

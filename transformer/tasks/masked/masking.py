@@ -4,8 +4,6 @@ import numpy as np
 from jaxtyping import Integer, Shaped, UInt64
 
 from transformer.config.tasks import Masked
-from transformer.data.batches import RowBatches
-from transformer.data.rows import row_generator
 from transformer.tokens import UNK, Tokens
 
 # The piece that replaces a hidden one. No text contains it, because every byte is a piece.
@@ -54,33 +52,3 @@ def hide(
         'target': np.where(chosen, target, 0).astype(np.int32),
         'weight': chosen.astype(np.float32),
     }
-
-
-class MaskedBatches:
-    """The batches of a split with hidden pieces, by step.
-
-    In training the choice depends on (seed, step, row of the batch), so it differs between epochs. On other
-    splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
-    """
-
-    def __init__(self, batches: RowBatches, rate: float, ordinary: np.ndarray, seed: int, split: str):
-        self._batches, self._rate, self._ordinary = batches, rate, ordinary
-        self._seed, self._split = seed, split
-        self.microbatches, self.shapes = batches.microbatches, batches.shapes
-        self.steps_per_epoch = batches.steps_per_epoch
-
-    def rows(self, step: int) -> int:
-        """Returns the number of rows in the batch of a step, including empty ones."""
-        return self._batches.rows(step)
-
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-        """Builds the batch of a step, or only the rows that `part` selects, with the fields of `hide`."""
-        rows = self._batches.batch(step, part)['text']
-        training = self._split == 'train'
-        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
-        shape = 3, rows.tokens.shape[1]
-        bits = [
-            row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
-            for row in range(self.rows(step))[part]
-        ]
-        return hide(rows, self._rate, self._ordinary, np.stack(bits))
