@@ -84,10 +84,16 @@ class Masked:
     """Hidden pieces of a text (Devlin et al. 2019)."""
 
     rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
+    of: Literal['ordinary', 'all'] = option(
+        'ordinary',
+        "the pieces of a row that the share counts: without ends and special ones, or all (BERT's code)",
+    )
+    most: int | None = option(None, 'most hidden pieces of a row; by default any number', minimum=1)
+    words: bool = option(False, 'hide all pieces of a word or none')
 
     def places(self, positions: int) -> int:
         """Returns the most pieces that can be hidden in a row of `positions`."""
-        return max(round(self.rate * positions), 1)
+        return min(max(round(self.rate * positions), 1), self.most or positions)
 
     pool: Literal['mean', 'first'] = option(
         'mean', "embed's vector of a text: the mean of the encoder's outputs, or the first output", free=True

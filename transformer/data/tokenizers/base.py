@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from transformer.config import ConfigError
 from transformer.tokens import EOS, PAD, UNK
@@ -113,6 +113,17 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces in readable form, with "▁" where a word begins if the tokenizer knows words."""
         raise NotImplementedError
+
+    def begins_words(self) -> Bool[np.ndarray, ' pieces']:
+        """Returns whether each piece begins a word.
+
+        Raises:
+          ConfigError: no piece does.
+        """
+        begins = np.array([piece.startswith(BLANK) for piece in self.pieces(range(self.size))])
+        if not begins.any():
+            raise ConfigError('the tokenizer has no pieces that begin words; choose data.tokenizer=bpe')
+        return begins
 
     def _text(self, ids: list[int]) -> str:
         """Returns the text of pieces, none of which is EOS."""

@@ -40,8 +40,9 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
     rows = RowBatches(texts, data, train.microbatches, train.seed, training)
-    ordinary = dataset.codecs['text'].ordinary_pieces()
-    noise = lambda rows, bits: hide(rows, config.masked.rate, ordinary, bits)
+    codec, ordinary = dataset.codecs['text'], dataset.codecs['text'].ordinary_pieces()
+    begins = codec.begins_words() if config.masked.words else None
+    noise = lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins)
     return NoisyBatches(rows, noise, 3, train.seed, split)
 
 
