@@ -47,6 +47,11 @@ def has(config: Config, part: str) -> bool:
     return part in FORMS[form_of(config)].has
 
 
+def sentinels(config: Config) -> int:
+    """Returns the number of pieces that a model has above those of its tokenizer."""
+    return config.denoise.sentinels if has_meaning(OPTIONS, flatten(config), 'denoise.sentinels') else 0
+
+
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
     """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file."""
     config = ml_collections.ConfigDict({group.name: {} for group in dataclasses.fields(Config)})
@@ -127,7 +132,7 @@ def _derive_model(config: Config) -> Model:
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
     two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
-    rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + _sentinels(config)
+    rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
     return dataclasses.replace(
         model,
         vocab_size=(model.vocab_size or rows) if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
@@ -140,11 +145,6 @@ def _derive_model(config: Config) -> Model:
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
         norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
     )
-
-
-def _sentinels(config: Config) -> int:
-    """Returns the number of pieces that a model has above those of its tokenizer."""
-    return config.denoise.sentinels if has_meaning(OPTIONS, flatten(config), 'denoise.sentinels') else 0
 
 
 def _std_positions(model: Model) -> float:
@@ -274,10 +274,10 @@ def row_positions(config: Config) -> int:
 
 def _check_text(config: Config) -> None:
     model, data, train, values = config.model, config.data, config.train, flatten(config)
-    if model.vocab_size < data.pieces + (sentinels := _sentinels(config)):
-        above = f' + denoise.sentinels={sentinels}' if sentinels else ''
+    if model.vocab_size < data.pieces + (above := sentinels(config)):
+        also = f' + denoise.sentinels={above}' if above else ''
         raise ConfigError(
-            f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}{above}'
+            f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}{also}'
         )
     if data.vocabulary == 'separate' and model.tie_embeddings in ('all', 'inputs'):
         raise ConfigError(
