@@ -249,6 +249,33 @@ def test_noise_differs_by_step_and_row_in_training_and_is_fixed_on_dev(finished)
     assert all(tuple(restored(*pair, LAST, 400)[0]) in known for pair in zip(texts, targets, strict=True))
 
 
+@pytest.mark.parametrize('batching', ['packed', 'bucketed', 'running'])
+@pytest.mark.parametrize('objective', ['spans', 'prefix'])
+def test_every_layout_keeps_its_texts(finished, objective, batching):
+    """Nothing is cut at a row's end, in any layout, and widths are those of the fullest rows."""
+    more = {} if objective == 'spans' else {'denoise__sentinels': 100}
+    config = config_of(denoise__objective=objective, data__batching=batching, **more)
+    split = finished.dataset.splits['dev'].fields['text']
+    batches = task_of(config).batches(config, finished.dataset, 'dev')
+    texts, fullest = [], collections.defaultdict(int)
+    for step in range(batches.steps_per_epoch):
+        batch = batches.batch(step)
+        for pair in zip(*map(texts_of, batch.values()), strict=True):
+            for source, target in zip(*pair, strict=True):
+                spans = objective == 'spans'
+                texts.append(restored(source, target, LAST, 400)[0] if spans else source[:-1] + target)
+        for name, field in batch.items():
+            width = field.tokens.shape[1]
+            fullest[name, width] = max(fullest[name, width], (field.segments > 0).sum(1).max())
+    if batching == 'running':
+        joined = [piece for text in texts for piece in text[:-1]]
+        assert joined == [piece for piece in split.tokens.tolist() if piece != EOS]
+    else:
+        assert sorted(texts) == sorted(split[i].tolist() for i in range(len(split)))
+    if objective == 'spans':
+        assert all(width == most for (_, width), most in fullest.items())
+
+
 def random_batch(rows=16):
     rng = np.random.default_rng(1)
     texts = [[rng.integers(3, 400, n).tolist() + [EOS] for n in rng.integers(2, 18, 2)] for _ in range(rows)]
