@@ -3,7 +3,9 @@
     python run.py --config=configs/t5_grammar.py
     echo "[MASK] Hund sieht [MASK] Katze." | python run.py fill --workdir=runs/t5_grammar
 
-Reached:
+Reached: 38.4 % of the pieces of the test set's targets, 37.5 % of the articles in 1,000 gaps, in 12 minutes
+on two CPU cores that much other work shared. That is too short: the loss was still falling, and the articles
+follow little but their frequencies (bert_grammar.py: 95.4 %).
 """
 
 from transformer.config import config_dict
