@@ -5,7 +5,8 @@
 FOLDER holds text, a sentence or paragraph on each line: train.en, validation.en and test.en. The paper's 3.3
 billion words are of Wikipedia and books, in pieces of WordPiece; here the pieces are BPE's.
 
-The options come from the released code, with rows of 128 pieces as in the first 90 % of its updates. It
+The options come from the released code, with rows of 128 pieces as in the first 90 % of its updates, of which
+at most 20 are hidden. It
 also predicts, from a pooled vector, whether the second of two segments follows the first. The paper's
 109,482,240 parameters contain this pooler (768² + 768); here the head for hidden pieces has as many, and
 32,058 more.
@@ -32,6 +33,8 @@ def get_config():
             'model.init': 'truncated_normal',
             'model.init_std': 0.02,
             'train.task': 'masked',
+            'masked.of': 'all',
+            'masked.most': 20,
             'data.source': 'text',
             'data.name': None,
             'data.language': 'en',

@@ -27,7 +27,7 @@ COMMANDS = {
     'summarise': {'text_to_text'},
     'parse': {'parsing'},
     'generate': {'language'},
-    'fill': {'masked'},
+    'fill': {'masked', 'denoise'},
     'embed': {'masked'},
     'classify': {'images', 'classify'},
     'label': {'labelling'},
@@ -51,7 +51,7 @@ ARGUMENTS = {
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
-    '--text=x': {'language', 'masked'},
+    '--text=x': {'language', 'masked', 'denoise'},
 }
 FORMATS = {
     'ctranslate2': {'translation', 'transliteration', 'text_to_text', 'parsing', 'language'},
@@ -114,6 +114,7 @@ DATA = {
     'parsing': {'data__source': 'trees', 'data__train': 'train.trees'},
     'language': {'data__source': 'text', 'data__language': 'en'},
     'masked': {'data__source': 'text', 'data__language': 'en'},
+    'denoise': {'data__source': 'text', 'data__language': 'en', 'denoise__sentinels': 2},
     'images': {'data__source': 'folders', 'images__size': 4, 'images__patch': 2, 'images__pixels': 'grey'},
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},

@@ -148,6 +148,14 @@ CASES = {
         LINES,
         {'unlearned': ({'loss': 1.3}, None, ['1.300 1.386'])},
     ),
+    'denoise': (
+        {'data.language': 'de'},
+        {'text': texts()},
+        {},
+        GOOD,
+        LINES,
+        {'unlearned': ({'loss': 1.3}, None, ['1.300 1.386'])},
+    ),
     'images': (
         {'data.source': 'pictures'},
         {'label': CLASSES},

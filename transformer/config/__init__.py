@@ -35,6 +35,7 @@ from transformer.config.resolve import (
     resolve,
     resolve_values,
     row_positions,
+    sentinels,
     set_option,
     with_classes,
     with_steps,
@@ -45,6 +46,6 @@ __all__ = [
     'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError', 'Data',
     'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS', 'from_json', 'has',
     'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'read_values', 'record_differences',
-    'replace', 'resolve', 'resolve_values', 'row_positions', 'set_option', 'TASKS', 'tasks_with',
+    'replace', 'resolve', 'resolve_values', 'row_positions', 'sentinels', 'set_option', 'TASKS', 'tasks_with',
     'to_json', 'to_record', 'Train', 'with_accumulation', 'with_classes', 'with_steps',
 ]  # fmt: skip

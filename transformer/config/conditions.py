@@ -6,7 +6,7 @@ from transformer.config.tasks import models_with
 LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
 LANGUAGE = models_with('continues')
-PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
+PAIR, ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('pair', 'one_text', 'texts', 'writes', 'running'))
 PREDICTS = models_with('writes', 'pieces')
 # Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))

@@ -12,6 +12,7 @@ from transformer.config.conditions import (
     OWN_SPLITS,
     PAIR,
     PARSING,
+    RUNNING,
     SOURCES,
     STORED,
     TEXTS,
@@ -60,7 +61,7 @@ class Data:
     language: str | None = option(
         None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
     )
-    documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=LANGUAGE)
+    documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=RUNNING)
     tokenizer: Literal['bpe', 'characters', 'bytes'] = option(
         'bpe', 'BPE or characters, learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
     )

@@ -47,6 +47,11 @@ def has(config: Config, part: str) -> bool:
     return part in FORMS[form_of(config)].has
 
 
+def sentinels(config: Config) -> int:
+    """Returns the number of pieces that a model has above those of its tokenizer."""
+    return config.denoise.sentinels if has_meaning(OPTIONS, flatten(config), 'denoise.sentinels') else 0
+
+
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
     """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file."""
     config = ml_collections.ConfigDict({group.name: {} for group in dataclasses.fields(Config)})
@@ -127,10 +132,10 @@ def _derive_model(config: Config) -> Model:
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
     two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
-    rows = model.vocab_size or config.data.pieces or _pieces(config.data, PAPER_ROWS)
+    rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
     return dataclasses.replace(
         model,
-        vocab_size=rows if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
+        vocab_size=(model.vocab_size or rows) if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
@@ -268,8 +273,11 @@ def row_positions(config: Config) -> int:
 
 def _check_text(config: Config) -> None:
     model, data, train, values = config.model, config.data, config.train, flatten(config)
-    if model.vocab_size < data.pieces:
-        raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
+    if model.vocab_size < data.pieces + (above := sentinels(config)):
+        also = f' + denoise.sentinels={above}' if above else ''
+        raise ConfigError(
+            f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}{also}'
+        )
     if data.vocabulary == 'separate' and model.tie_embeddings in ('all', 'inputs'):
         raise ConfigError(
             f"model.tie_embeddings={model.tie_embeddings!r}: with data.vocabulary='separate' source and "
@@ -279,8 +287,8 @@ def _check_text(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
-    if data.batching == 'running' and not has(config, 'continues'):
-        tasks = ' or '.join(tasks_with('continues'))
+    if data.batching == 'running' and not has(config, 'running'):
+        tasks = ' or '.join(tasks_with('running'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
     for key, needed in {'data.batching': 'running', 'data.source': 'text'}.items():
         if data.documents == 'files' and values[key] != needed:

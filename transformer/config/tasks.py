@@ -18,7 +18,8 @@ class Form(NamedTuple):
       kinds: the kinds of models that have this form.
       has: their parts: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
-        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text.
+        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text;
+        texts that can be joined and cut anywhere (`running`).
     """
 
     kinds: tuple[str, ...]
@@ -31,7 +32,8 @@ def _form(has: str, kinds: tuple[str, ...] = KINDS) -> Form:
 
 FORMS = {
     'pair': _form('texts pair writes'),
-    'text': _form('texts one_text writes continues'),
+    'text': _form('texts one_text writes continues running'),
+    'text_pair': _form('texts one_text pair writes running'),
     'pieces': _form('texts one_text encoder pieces'),
     'classes': _form('texts one_text encoder classes'),
     'tags': _form('texts one_text encoder classes'),
@@ -54,6 +56,7 @@ TASKS = {
     'text_to_text': Spec('pair', 'text_to_text'),
     'language': Spec('text'),
     'masked': Spec('pieces', 'masked'),
+    'denoise': Spec('text_pair', 'denoise'),
     'images': Spec('image_classes', 'images'),
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),
@@ -84,13 +87,42 @@ class Masked:
     """Hidden pieces of a text (Devlin et al. 2019)."""
 
     rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
+    of: Literal['ordinary', 'all'] = option(
+        'ordinary',
+        "the pieces of a row that the share counts: without ends and special ones, or all (BERT's code)",
+    )
+    most: int | None = option(None, 'most hidden pieces of a row; by default any number', minimum=1)
+    words: bool = option(False, 'hide all pieces of a word or none')
 
     def places(self, positions: int) -> int:
         """Returns the most pieces that can be hidden in a row of `positions`."""
-        return max(round(self.rate * positions), 1)
+        return min(max(round(self.rate * positions), 1), self.most or positions)
 
     pool: Literal['mean', 'first'] = option(
         'mean', "embed's vector of a text: the mean of the encoder's outputs, or the first output", free=True
+    )
+
+
+# The objective of which the options of hidden spans are.
+_SPANS = ('denoise.objective', ('spans',))
+
+
+@dataclasses.dataclass(frozen=True)
+class Denoise:
+    """A text of which a model writes what is missing (Raffel et al. 2020)."""
+
+    objective: Literal['spans', 'prefix'] = option(
+        'spans', 'what a model writes: the hidden spans of a text, or all after a random part (prefix LM)'
+    )
+    density: float = option(
+        0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.5, only=_SPANS
+    )
+    span: float = option(3.0, 'mean length of a hidden span in pieces', minimum=1.0, only=_SPANS)
+    sentinels: int = option(
+        100,
+        'most hidden spans of a text, which have pieces of their own above data.pieces',
+        minimum=1,
+        only=_SPANS,
     )
 
 
@@ -208,6 +240,7 @@ class TaskOptions:
     """The groups of options that belong to one task each."""
 
     masked: Masked = _group(Masked)
+    denoise: Denoise = _group(Denoise)
     images: Images = _group(Images)
     classify: Classify = _group(Classify)
     labelling: Labelling = _group(Labelling)

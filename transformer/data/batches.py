@@ -1,9 +1,10 @@
-"""Builds the batch of a step: of examples, of running text, or of overlapping windows.
+"""Builds the batch of a step: of examples, of running text, or of overlapping windows, with noise or without.
 
 A batch is a pure function of the corpus, the config and its step: no state has to be saved to
 resume, and every process of a run can build its own part of it.
 """
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,8 +13,17 @@ from jaxtyping import Bool, Float, Int, Integer, Shaped
 from transformer.config import Data
 from transformer.data.arrays import Ragged
 from transformer.data.dataset import Split
-from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
-from transformer.tokens import Batch, Tokens
+from transformer.data.rows import (
+    Rows,
+    bucketed,
+    packed,
+    permutation,
+    random_bits,
+    row_generator,
+    rows_per_batch,
+    spans,
+)
+from transformer.tokens import EOS, Batch, Tokens
 
 
 @runtime_checkable
@@ -89,6 +99,11 @@ class Ordered:
             self._orders = {**previous, epoch: (batches, orders)}
         return self._orders[epoch]
 
+    def _first(self, epoch: int, width: int) -> int:
+        """Returns the place below `width` in a running text where an epoch begins."""
+        # The permutations use the keys 0 and 1.
+        return int(random_bits(1, self._seed, epoch, 2)[0] % width) if self._train else 0
+
 
 class RowBatches(Ordered):
     """The batches of a split's examples, by step.
@@ -132,9 +147,7 @@ class RowBatches(Ordered):
         counts = np.zeros(len(exists), np.int64)
         counts[exists] = rows.offsets[present + 1] - rows.offsets[present]
         members = rows.members[spans(rows.offsets[present], counts[exists])]
-        batch = {
-            name: _lay(field, members, counts, rows.widths[name]) for name, field in self._ragged.items()
-        }
+        batch = {name: lay(field, members, counts, rows.widths[name]) for name, field in self._ragged.items()}
         if self._dense:
             filled = np.arange(max(np.diff(rows.offsets), default=1)) < counts[:, None]
             for name, field in self._dense.items():
@@ -174,7 +187,7 @@ class Running(Ordered):
         real = np.zeros((len(exists), self._width), bool)
         real[exists] = read < size
         places = np.zeros(real.shape, np.int64)
-        places[exists] = (read + self._first(epoch)) % size
+        places[exists] = (read + self._first(epoch, self._width)) % size
         # A segment begins with each example, and always in a row's first column.
         offsets = self._text.offsets
         begins = offsets[np.searchsorted(offsets, places, side='right') - 1] == places
@@ -188,10 +201,38 @@ class Running(Ordered):
             )
         }
 
-    def _first(self, epoch: int) -> int:
-        """Returns the place in the text where an epoch begins."""
-        # The permutations use the keys 0 and 1.
-        return int(random_bits(1, self._seed, epoch, 2)[0] % self._width) if self._train else 0
+
+class Chunks(Ordered):
+    """The batches of texts that the running text of a one-field split is cut into, by step.
+
+    A row is a text of `length` tokens, the last one of fewer, and its end. The running text is that of
+    `Running` without the ends of the examples.
+    """
+
+    def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool, length: int):
+        ((self._name, self._text),) = corpus.fields.items()
+        self._length = length
+        # The place of each example's beginning in the running text, and at last the text's size.
+        self._begins = self._text.offsets - np.arange(len(self._text.offsets))
+        rows = -(-int(self._begins[-1]) // length)
+        super().__init__(
+            [(rows, rows_per_batch(data, data.row_len, microbatches))], microbatches, seed, train
+        )
+
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
+        """Builds the rows of the field, one segment each."""
+        epoch, _, present, exists = self.place(step, part)
+        size, column = int(self._begins[-1]), np.arange(self._length + 1)
+        lengths = np.full(len(exists), -1)
+        lengths[exists] = np.minimum(size - present * self._length, self._length)
+        real = column <= lengths[:, None]
+        places = np.zeros(real.shape, np.int64)
+        places[exists] = (present[:, None] * self._length + column + self._first(epoch, self._length)) % size
+        # Every example before a place has an end, which the running text lacks.
+        places += np.searchsorted(self._begins, places, side='right') - 1
+        tokens = np.where(column == lengths[:, None], EOS, self._text.tokens[places])
+        ones, columns = np.ones(real.shape, np.int32), np.broadcast_to(column, real.shape)
+        return {self._name: _masked(real, tokens, ones, columns)}
 
 
 class Windows(Ordered):
@@ -247,6 +288,39 @@ class Windows(Ordered):
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
 
 
+class NoisyBatches:
+    """The batches of a split's `text` with noise that is drawn on the host, by step.
+
+    In training the noise depends on (seed, step, row of the batch), so it differs between epochs. On other
+    splits it depends on (seed, split, row of the split), so every loss on dev is over the same noise.
+
+    Args:
+      noise: `(rows, bits) -> batch`, with random 64-bit integers [R draws S] for rows [R S].
+    """
+
+    def __init__(self, batches: Ordered, noise: Callable[..., Batch], draws: int, seed: int, split: str):
+        self._batches, self._noise, self._draws = batches, noise, draws
+        self._seed, self._split = seed, split
+        self.microbatches, self.shapes = batches.microbatches, batches.shapes
+        self.steps_per_epoch = batches.steps_per_epoch
+
+    def rows(self, step: int) -> int:
+        """Returns the number of rows in the batch of a step, including empty ones."""
+        return self._batches.rows(step)
+
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
+        """Builds the batch of a step, or only the rows that `part` selects."""
+        rows = self._batches.batch(step, part)['text']
+        training = self._split == 'train'
+        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
+        shape = self._draws, rows.tokens.shape[1]
+        bits = [
+            row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
+            for row in range(self.rows(step))[part]
+        ]
+        return self._noise(rows, np.stack(bits))
+
+
 def fill(batches: RowBatches) -> float:
     """Computes the share of real tokens among all positions of rows that are not empty, over all fields."""
     tokens = sum(len(field.tokens) for field in batches.corpus.ragged().values())
@@ -263,7 +337,7 @@ def _masked(
     return Tokens(*(np.where(real, array, 0).astype(np.int32) for array in (tokens, segments, positions)))
 
 
-def _lay(field: Ragged, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
+def lay(field: Ragged, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
     """Lays out a field's rows, where row r takes the next `counts[r]` of the `members`."""
     first = np.cumsum(counts) - counts
     row = np.repeat(np.arange(len(counts)), counts)

@@ -145,11 +145,13 @@ def search(
     key: Array,
     on_done: OnDone = lambda rows: None,
     of_grammar: Sequence[int] | None = None,
+    pieces: int | None = None,
 ) -> list[Hypotheses]:
     """Searches for the outputs, the hypotheses, of each row of pieces.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
-    number of rows of each finished batch. `of_grammar` has each row's number for `asked.grammar`.
+    number of rows of each finished batch. `of_grammar` has each row's number for `asked.grammar`. Pieces from
+    `pieces` on, by default those that the tokenizer lacks, are never written.
     """
 
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple:
@@ -159,7 +161,7 @@ def search(
         more = () if of_grammar is None else (column(of_grammar, 0),)
         return padded([rows[i] for i in indexes], shape), column(numbers, -1), *more
 
-    pieces = trained.codecs[models.fields(trained.config)[-1]].size
+    pieces = pieces or trained.codecs[models.fields(trained.config)[-1]].size
     program = batch_shapes.program(search_rows, trained.config, asked, pieces)
     return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, on_done)
 
@@ -174,7 +176,7 @@ def search_rows(
 ) -> Hypotheses:
     """Searches for the outputs of one device's rows: pieces, numbers (-1 for an empty row), and a grammar's.
 
-    Embedding rows beyond the tokenizer's `pieces` are never written. The key and a row's number give the
+    Embedding rows from `pieces` on are never written. The key and a row's number give the
     row's own key.
     """
     settings, grammar, (source, number, *of_grammar) = asked.settings, asked.grammar, rows

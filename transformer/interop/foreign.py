@@ -106,16 +106,25 @@ def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None
       held: the values of options that it has. Other options have the values in `HELD`.
       owner: the other program, or its class of models.
     """
-    m = config.model
-    width = 'model.d_model/model.h' if m.d_model % m.h else m.d_model // m.h
-    widths = dict.fromkeys(('model.d_k', 'model.d_v'), (width,))
-    table = {**HELD, **held, **widths}
-    own = {key: getattr(m, key.removeprefix('model.')) for key in table}
-    if different := [key for key in table if own[key] not in table[key]]:
-        settings = ', '.join(f'{key}={own[key]}' for key in different)
-        values = {key: ' or '.join(map(str, table[key])) for key in different}
+    if different := differing(config, held):
+        settings = ', '.join(f'{key}={_of_model(config, key)}' for key in different)
+        values = {key: ' or '.join(map(str, allowed)) for key, allowed in different.items()}
         flags = ' '.join(f'--config.{key}={value}' for key, value in values.items())
         raise ConfigError(f'{settings}: {owner} has no such model; to export one, train it with {flags}')
+
+
+def differing(config: Config, held: Mapping[str, tuple]) -> dict[str, tuple]:
+    """Returns the options whose values a program does not have, with the values that it has."""
+    m = config.model
+    width = 'model.d_model/model.h' if m.d_model % m.h else m.d_model // m.h
+    table = {**HELD, **held}
+    for key in ('model.d_k', 'model.d_v'):
+        table.setdefault(key, (width,))
+    return {key: allowed for key, allowed in table.items() if _of_model(config, key) not in allowed}
+
+
+def _of_model(config: Config, key: str) -> object:
+    return getattr(config.model, key.removeprefix('model.'))
 
 
 def learned_positions(length: int) -> dict[str, object]:

@@ -36,7 +36,7 @@ KINDS = {'transformer': stacks, 'recurrent': recurrent, 'convolutional': convolu
 def _with_parts(kind: ModuleType, form: str, config: Config) -> nn.Module:
     """Puts the parts of a kind into the module of a form."""
     m = config.model
-    if form == 'pair':
+    if has(config, 'pair'):
         return EncoderDecoder(m, kind.make_pair)
     if form == 'text':
         return LanguageModel(m, kind.make_decoder)

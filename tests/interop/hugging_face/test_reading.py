@@ -1,9 +1,9 @@
 """Models of Hugging Face transformers run here with its numbers, and leave and come back with the same bytes.
 
-bert/, gpt2/, marian/ and vit/ hold small random models as transformers 5.24 saves them, and expected.json
-what it computes with them: BERT's logits and last hidden states, GPT-2's log p of each piece after
-<|endoftext|>, Marian's logits of targets, ViT's logits of random images. early_tokenizers.json has the ids
-that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from vocab.json and merges.txt.
+bert/, gpt2/, marian/, t5/, t5_1_1/ and vit/ hold small random models as transformers 5.24 saves them, and
+expected.json what it computes with them: BERT's logits and last hidden states, GPT-2's log p of each piece
+after <|endoftext|>, Marian's and T5's logits of targets, ViT's logits of random images. early_tokenizers.json
+has the ids that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from vocab.json and merges.txt.
 """
 
 import json
@@ -37,7 +37,7 @@ safetensors = pytest.importorskip('safetensors.numpy')
 
 FOLDER = pathlib.Path(__file__).parent
 EXPECTED = json.loads((FOLDER / 'expected.json').read_text())
-KINDS = ('bert', 'gpt2', 'marian', 'vit')
+KINDS = ('bert', 'gpt2', 'marian', 't5', 't5_1_1', 'vit')
 WORDS = 'bert.embeddings.word_embeddings.weight'
 PLACES, VIT_PLACES = 'model.encoder.embed_positions.weight', 'vit.embeddings.position_embeddings'
 UNTIED = {'settings': {'tie_word_embeddings': False}}
@@ -129,6 +129,42 @@ def test_logits_of_marian(workdirs):
         expected = np.array(one['logits'])
         found = logits[: len(expected)]
         np.testing.assert_allclose(found, expected[:, order], atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize('version', ['t5', 't5_1_1'])
+def test_logits_of_t5(workdirs, version):
+    """With a tied and scaled softmax, and with a matrix of its own and gated layers."""
+    trained = transformer.load(workdirs[version]).trained
+    for one in EXPECTED[version]:
+        ids = {field: trained.codecs[field].encode(one[field]) for field in ('source', 'target')}
+        assert ids == {field: one[f'{field}_ids'] for field in ids}
+        batch = {field: tokens_of([row]) for field, row in ids.items()}
+        expected = np.array(one['logits'])
+        found = np.asarray(programs.apply(trained.config, trained.params, batch))[0, : len(expected)]
+        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    m = trained.config.model
+    assert (m.tie_embeddings, m.scale_logits) == {'t5': ('all', True), 't5_1_1': ('inputs', False)}[version]
+
+
+def test_t5_of_early_versions(tmp_path, workdirs):
+    """Without the settings of later ones, with an unused table, and with each table of words twice."""
+    arrays = safetensors.load_file(FOLDER / 't5' / 'model.safetensors')
+    table = arrays['shared.weight']
+    more = {f'{side}.embed_tokens.weight': table for side in ('encoder', 'decoder')}
+    buckets = 'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight'
+    folder = broken(
+        tmp_path / 'in', 't5', arrays={**more, 'lm_head.weight': table, buckets: np.ones((32, 3), 'f')}
+    )
+    file = folder / 'config.json'
+    settings = json.loads(file.read_text())
+    for name in ('scale_decoder_outputs', 'dense_act_fn', 'is_gated_act', 'feed_forward_proj'):
+        del settings[name]
+    file.write_text(json.dumps(settings))
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    assert run.manifest['imported']['ignored'] == [buckets]
+    assert run.config == Run.open(workdirs['t5']).config
+    both = [transformer.load(path).trained.params for path in (workdirs['t5'], tmp_path / 'out')]
+    jax.tree.map(np.testing.assert_array_equal, *both)
 
 
 def test_a_decoder_that_starts_with_the_end(tmp_path):
@@ -281,6 +317,18 @@ def broken(
             {'arrays': {'cls.predictions.decoder.bias': np.ones(124, 'f')}},
             'cls.predictions.decoder.bias: differs',
         ),
+        ('t5', {'settings': {'feed_forward_proj': 'gated-silu'}}, "feed_forward_proj='gated-silu'"),
+        ('t5', {'settings': {'relative_attention_num_buckets': 16}}, 'relative_attention_num_buckets=16'),
+        ('t5', {'settings': {'decoder_start_token_id': 1}}, 'decoder_start_token_id=1'),
+        ('t5', {'settings': {'vocab_size': 40}}, 'vocab_size'),
+        ('t5', {'settings': {'num_decoder_layers': 2}}, 'decoder.block.1'),
+        ('t5', {'arrays': {'shared.weight': None}}, 'shared.weight: missing'),
+        (
+            't5',
+            {'arrays': {'decoder.embed_tokens.weight': np.ones((37, 16), 'f')}},
+            'decoder.embed_tokens.weight: differs',
+        ),
+        ('t5', {'lost': 'tokenizer.json'}, 'vocab.txt'),
         ('vit', {'settings': {'image_size': 10**9}}, 'model.max_len'),
         ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
         ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),

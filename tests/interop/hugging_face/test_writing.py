@@ -20,9 +20,10 @@ from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.interop import layout
-from transformer.interop.hugging_face import reading, sentencepiece_json, writing
+from transformer.interop.hugging_face import engine, reading, sentencepiece_json, writing
 from transformer.runs.restore import Trained
 from transformer.tasks import task_of
+from transformer.tokens import EOS
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
@@ -42,6 +43,25 @@ PAIRS = {
         'model.first_position': 1,
         'model.scale_embeddings': False,
     },
+}
+T5 = random_models.PAIR | {
+    'model.N': 2,
+    'model.d_k': 6,
+    'model.d_v': 6,
+    'model.positions': 'buckets',
+    'model.norm': 'pre',
+    'model.norm_type': 'rmsnorm',
+    'model.attention_scale': 'none',
+    'model.scale_embeddings': False,
+    'model.scale_logits': True,
+    'model.start': 'learned',
+    'model.biases': 'none',
+}
+UNTIED = {'model.tie_embeddings': 'inputs', 'model.scale_logits': False, 'model.activation': 'geglu'}
+T5S = {
+    't5': T5 | {'model.vocab_size': 410},
+    't5 1.1': T5 | UNTIED,
+    'tied, not scaled': T5 | {'model.scale_logits': False},
 }
 BERT = LEARNED | {'train.task': 'masked', 'model.norm_embedding': True}
 GPT2 = LEARNED | {'train.task': 'language', 'model.norm': 'pre', 'model.activation': 'gelu_tanh'}
@@ -131,6 +151,56 @@ def test_encoder_decoders(tmp_path, changes):
         assert not arrays['model.decoder.embed_tokens.weight'][0].any() and arrays['lm_head.weight'][0].any()
 
 
+@pytest.mark.parametrize('changes', T5S.values(), ids=T5S)
+def test_t5(tmp_path, changes):
+    trained = random_model(config_of(changes))
+    back = there_and_back(trained, tmp_path, {})
+    texts = sentences.sentence_pairs('dev')[:8]
+    verbs = task_of(trained.config).verbs
+    logp = [[one.logp for one in verbs['likelihoods'](each, texts)] for each in (trained, back)]
+    equal(logp[1], logp[0])
+    settings = json.loads((tmp_path / 'config.json').read_text())
+    assert settings['model_type'] == 't5' and settings['tie_word_embeddings'] is changes['model.scale_logits']
+    own, odd = trained.codecs['source'], [*ODD, *(text for text, _ in texts)]
+    assert back.codecs['source'].encode_batch(odd) == own.encode_batch(odd)
+    # The files of the first versions have a SentencePiece model.
+    (tmp_path / 'tokenizer.json').unlink()
+    (tmp_path / 'spiece.model').write_bytes(own.content)
+    assert reading.read(tmp_path).codecs['target'].sha256 == own.sha256
+
+
+@pytest.mark.parametrize('changes', T5S.values(), ids=T5S)
+def test_transformers_computes_the_same_with_t5(tmp_path, changes):
+    pytest.importorskip('torch')
+    pytest.importorskip('transformers')
+    trained = random_model(config_of(changes))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    texts = sentences.sentence_pairs('dev')[:8]
+    ours = [one.logp for one in task_of(trained.config).verbs['likelihoods'](trained, texts)]
+    equal(engine.TransformersModel(trained, tmp_path).log_probabilities(texts), ours)
+
+
+def test_hidden_spans_have_pieces_of_their_own_in_t5(tmp_path):
+    trained = random_model(
+        config_of(T5 | {'train.task': 'denoise', 'denoise.sentinels': 3, 'model.vocab_size': 404})
+    )
+    foreign = there_and_back(trained, tmp_path, {})
+    codec = foreign.codecs['source']
+    assert codec.size == 403 and codec.name(402) == '<extra_id_0>' and codec.name(400) == '<extra_id_2>'
+    found = codec.encode('The dog<extra_id_0>')
+    assert found == [*trained.codecs['text'].encode('The dog')[:-1], 402, EOS]
+    table = np.asarray(trained.params['embedding']['table'])
+    np.testing.assert_array_equal(foreign.params['embedding']['table'], table)
+
+
+def test_t5_of_bytes(tmp_path):
+    config = config_of(T5 | {'data.tokenizer': 'bytes', 'data.pieces': 259, 'model.vocab_size': 260})
+    trained = random_model(config)._replace(codecs=dict.fromkeys(('source', 'target'), ByteTokenizer()))
+    back = there_and_back(trained, tmp_path, {})
+    assert back.config.data.tokenizer == 'bytes' and back.codecs['source'].encode('a') == [100, 1]
+    assert json.loads((tmp_path / 'tokenizer_config.json').read_text())['tokenizer_class'] == 'ByT5Tokenizer'
+
+
 @pytest.mark.parametrize('changes', TEXTS.values(), ids=TEXTS)
 def test_models_of_single_texts(tmp_path, changes):
     trained = random_model(config_of(changes))
@@ -179,6 +249,10 @@ REFUSED = [
     (PAIR, 'model.biases', 'ffn'),
     (PAIR, 'model.d_k', 6),
     (PAIR, 'model.attention', 'local'),
+    (T5, 'model.norm_type', 'layernorm'),
+    (T5, 'model.d_v', 7),
+    (T5, 'model.activation', 'swiglu'),
+    (T5 | UNTIED, 'model.scale_logits', True),
     (BERT, 'model.norm_embedding', False),
     (BERT, 'model.norm', 'pre'),
     (GPT2, 'model.positions', 'rotary'),

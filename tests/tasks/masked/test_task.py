@@ -18,6 +18,7 @@ from transformer import parallel
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
+from transformer.config.tasks import Masked
 from transformer.data.fields import Gap
 from transformer.data.generated.grammar.articles import article_gaps
 from transformer.data.tokenizers.byte import ByteTokenizer
@@ -96,7 +97,7 @@ def test_what_is_hidden():
     """15 % of each row's pieces, never an end; of these 80 % masked, 10 % random, 10 % as they were."""
     rng = np.random.default_rng(0)
     rows = rows_of(rng)
-    hidden = hide(rows, 0.15, np.arange(3, 400), bits_of(rng, rows))
+    hidden = hide(rows, Masked(), np.arange(3, 400), bits_of(rng, rows))
     outcomes = []
     for r, (before, after) in enumerate(zip(rows.tokens, hidden['text'].tokens, strict=True)):
         pieces = [i for i, token in enumerate(before) if rows.segments[r, i] and token != EOS]
@@ -123,12 +124,56 @@ def test_special_pieces_are_never_hidden_or_drawn():
     tokens = rng.integers(3, 9, (200, 12))
     tokens[:, 0], tokens[0], tokens[:, -1] = 3, 3, EOS
     rows = Tokens(tokens, np.ones_like(tokens), np.broadcast_to(np.arange(12), tokens.shape))
-    hidden = hide(rows, 0.5, np.array([4, 5, 6, 8]), bits_of(rng, rows))
+    hidden = hide(rows, Masked(0.5), np.array([4, 5, 6, 8]), bits_of(rng, rows))
     chosen = hidden['weight'] > 0
     assert set(hidden['target'][chosen].tolist()) == {4, 5, 6, 8}
     assert not hidden['weight'][0].any() and chosen[1:].any(axis=1).all()
     changed = hidden['text'].tokens[hidden['text'].tokens != tokens]
     assert set(changed.tolist()) == {MASK, 4, 5, 6, 8}
+
+
+def test_the_share_of_all_pieces_and_its_limit():
+    """BERT's: min(5, max(1, round(0.15 n))) of n pieces, ends among them, if so many can be hidden."""
+    rng = np.random.default_rng(2)
+    rows = rows_of(rng, 300, 48)
+    tokens = rows.tokens.copy()
+    # The first piece of a row, and in short rows nearly all, are special.
+    tokens[:, 0] = np.where(rows.segments[:, 0], 3, 0)
+    tokens[:20, :8] = np.where(rows.segments[:20, :8], 3, 0)
+    rows = rows._replace(tokens=tokens)
+    hidden = hide(rows, Masked(of='all', most=5), np.arange(4, 400), bits_of(rng, rows))
+    assert hidden['places'].shape == (300, 5)
+    counts = []
+    for before, segments, weight in zip(rows.tokens, rows.segments, hidden['weight'], strict=True):
+        n, available = int(segments.sum()), int((before >= 4).sum())
+        assert weight.sum() == min(5, max(1, round(0.15 * n)), available)
+        counts.append((n, available))
+    assert min(counts)[1] == 0 and max(counts)[0] > 36
+
+
+def test_whole_words():
+    """All pieces of a word or none; a word for which no room is left is passed over, as in BERT's code."""
+    rng = np.random.default_rng(3)
+    rows = rows_of(rng, 300)
+    begins = np.arange(400) % 3 == 0  # pieces 3, 6, 9, ...
+    bits = bits_of(rng, rows)
+    hidden = hide(rows, Masked(), np.arange(3, 400), bits, begins)
+    full = 0
+    for r, (tokens, segments) in enumerate(zip(rows.tokens, rows.segments, strict=True)):
+        places = [i for i, token in enumerate(tokens) if segments[i] and token != EOS]
+        words = []
+        for i in places:
+            if begins[tokens[i]] or not words:
+                words.append([])
+            words[-1].append(i)
+        room = max(1, round(0.15 * len(places))) if places else 0
+        expected = []
+        for word in sorted(words, key=lambda word: bits[r, 0, word[0]]):
+            if len(expected) + len(word) <= room:
+                expected += word
+        assert hidden['places'][r][hidden['weight'][r] > 0].tolist() == sorted(expected)
+        full += len(expected) == room
+    assert full > 200
 
 
 def test_masks_differ_by_step_and_row_in_training_and_are_fixed_on_dev(finished):
@@ -150,7 +195,7 @@ def test_masks_differ_by_step_and_row_in_training_and_are_fixed_on_dev(finished)
 def random_batch(rows=16):
     rng = np.random.default_rng(1)
     texts = rows_of(rng, rows)
-    return hide(texts, 0.15, np.arange(3, 400), bits_of(rng, texts))
+    return hide(texts, Masked(), np.arange(3, 400), bits_of(rng, texts))
 
 
 def test_the_loss_is_that_of_the_hidden_pieces_alone():

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from transformer.config import ConfigError
 from transformer.tokens import EOS, PAD, UNK
@@ -49,6 +49,28 @@ class Tokenizer:
         """
         raise NotImplementedError
 
+    def encode_around(self, text: str, gap: str) -> list[list[int]]:
+        """Returns the pieces before, between and after the gaps of a text, with EOS.
+
+        The blank before a gap is a part of it.
+
+        Raises:
+          ConfigError: the pieces do not show where the gaps are.
+        """
+        nul = '\0'  # never part of a longer piece
+        [mark] = self.encode(nul)[-2:-1]
+        parts: list[list[int]] = [[]]
+        for token in self.encode(text.replace(gap, nul)):
+            if token != mark:
+                parts[-1].append(token)
+                continue
+            if parts[-1] and self.pieces(parts[-1][-1:]) == [BLANK]:
+                parts[-1].pop()
+            parts.append([])
+        if len(parts) != text.count(gap) + 1:
+            raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
+        return parts
+
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the pieces of each line's texts, which tabs separate. Each text ends in EOS."""
         texts = [line.split('\t') for line in lines]
@@ -91,6 +113,17 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces in readable form, with "▁" where a word begins if the tokenizer knows words."""
         raise NotImplementedError
+
+    def begins_words(self) -> Bool[np.ndarray, ' pieces']:
+        """Returns whether each piece begins a word.
+
+        Raises:
+          ConfigError: no piece does.
+        """
+        begins = np.array([piece.startswith(BLANK) for piece in self.pieces(range(self.size))])
+        if not begins.any():
+            raise ConfigError('the tokenizer has no pieces that begin words; choose data.tokenizer=bpe')
+        return begins
 
     def _text(self, ids: list[int]) -> str:
         """Returns the text of pieces, none of which is EOS."""

@@ -56,9 +56,9 @@ def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
-    if not has(config, 'writes'):
+    if form_of(config) not in ('pair', 'text'):
         raise ConfigError(
-            f'train.task={config.train.task}: only models that write texts are written for CTranslate2'
+            f'train.task={config.train.task}: CTranslate2 has only translators and language models'
         )
     final = {'model.norm_final': (False,)} if config.model.norm == 'post' else {}
     check_options(config, HELD | final, 'CTranslate2')

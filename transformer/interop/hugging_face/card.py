@@ -41,8 +41,8 @@ def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> st
 def _head(run: Run) -> Iterator[str]:
     """Yields the lines that model hubs read. The user must state the licence."""
     data = run.config.data
-    pair = configs.has(run.config, 'pair')
-    languages = [data.source_language, data.target_language] if pair else [data.language]
+    two = configs.has(run.config, 'pair') and not configs.has(run.config, 'one_text')
+    languages = [data.source_language, data.target_language] if two else [data.language]
     yield '---'
     yield 'library_name: transformers'
     yield 'license:'

@@ -56,6 +56,8 @@ class Kind(NamedTuple):
       read: `(settings) -> options`, for options that follow from several settings.
       beside: `(folder) -> options`, for options that other files of the folder set.
       write: `(config) -> settings`, for settings that follow from several options.
+      held: `(config) -> the values of options` that its models can have, beside `options` and `foreign.HELD`.
+      numbered: whether source and target have SentencePiece models whose pieces lists number, as Marian's.
       to_matrices: changes arrays of another shape than our parameters in place; `from_matrices` undoes it.
     """
 
@@ -72,6 +74,8 @@ class Kind(NamedTuple):
     read: Callable[[Mapping], dict[str, object]] = lambda settings: {}
     beside: Callable[[epath.Path], dict[str, object]] = lambda folder: {}
     write: Callable[[Config], dict[str, object]] = lambda config: {}
+    held: Callable[[Config], dict[str, tuple]] = lambda config: {}
+    numbered: bool = False
     to_matrices: Callable[[Arrays], None] = lambda arrays: None
     from_matrices: Callable[[Arrays, Config], None] = lambda arrays, config: None
 

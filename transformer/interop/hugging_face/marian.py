@@ -124,4 +124,5 @@ KIND = Kind(
     ),
     read=_read,
     write=_write,
+    numbered=True,
 )

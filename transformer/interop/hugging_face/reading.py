@@ -26,7 +26,7 @@ from transformer.interop.foreign import (
     unused,
     word_tables,
 )
-from transformer.interop.hugging_face import bert, gpt2, marian, tokenizer_files, vit
+from transformer.interop.hugging_face import bert, gpt2, marian, t5, tokenizer_files, vit
 from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, shape
 from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START, UNK
@@ -37,7 +37,7 @@ SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
 _WRAPPERS = 'module.', '_orig_mod.', 'model.'
 # Settings that identify the kind of an early version's config.json, which has no model_type.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
-KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
+KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 't5': t5.KIND, 'vit': vit.KIND}
 # The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
 _NUMBERS = (float, [float])
 _PIXELS = {
@@ -82,8 +82,10 @@ def _read(folder: epath.Path) -> Foreign:
     if kind.words is None:
         _check_pixels(folder, settings['image_size'])
         further, params, codecs, notes = _classes(settings, arrays)
-    elif kind.form == 'pair':
+    elif kind.numbered:
         further, params, codecs, notes = *_pair_words(folder, kind, settings, arrays), ()
+    elif kind.form == 'pair':
+        further, params, codecs, notes = *t5.read_words(folder, settings, arrays), ()
     else:
         further, params, codecs, notes = _text_words(folder, kind, settings, arrays)
     changes = options | further

@@ -1,14 +1,15 @@
 """Reads and writes the tokenizer files of Hugging Face transformers (extra `export`)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.data.codec import Codecs
-from transformer.data.tokenizers.base import Tokenizer
+from transformer.data.tokenizers.base import SYMBOLS, Tokenizer
 from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.foreign import names_of, read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
@@ -16,10 +17,13 @@ from transformer.interop.hugging_face import early_tokenizers, sentencepiece_jso
 from transformer.interop.hugging_face.kind import Kind
 from transformer.tokens import EOS, PAD, START, UNK
 
-TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
+TOKENIZER, SETTINGS, SPIECE = 'tokenizer.json', 'tokenizer_config.json', 'spiece.model'
+# The settings of a tokenizer of bytes, whose pieces have the same numbers there.
+_BYTES = {'tokenizer_class': 'ByT5Tokenizer', 'extra_ids': 0}
 # By form: the settings that name the tokens of our pieces, and their defaults.
 _SPECIAL = {
     'pieces': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
+    'pair': {EOS: ('eos_token', '</s>'), PAD: ('pad_token', '<pad>'), UNK: ('unk_token', '<unk>')},
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 
@@ -33,7 +37,7 @@ def _token(settings: Mapping, name: str, default: str | None) -> str | None:
 
 def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
     """Returns the shape of the settings in tokenizer_config.json that are read."""
-    if kind.form == 'pair':
+    if kind.numbered:
         return dict.fromkeys(('separate_vocabs', 'unk_token'), object)
     names = [name for name, _ in _SPECIAL[kind.form].values()]
     early = () if (folder / TOKENIZER).exists() else early_tokenizers.SETTINGS
@@ -50,6 +54,19 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
         # One token can have several roles there, such as GPT-2's.
         special[ours] = None if token in special.values() else token
     return HuggingFaceTokenizer.from_file(content, special)
+
+
+def read_shared(folder: epath.Path, kind: Kind) -> tuple[Tokenizer, dict[str, object]]:
+    """Reads the tokenizer that source and target share, and returns it with the options of a special kind."""
+    settings = json_object(folder / SETTINGS, {'tokenizer_class?': (str, None), '*': object}, {})
+    if settings.get('tokenizer_class') == _BYTES['tokenizer_class']:
+        return ByteTokenizer(), {'data.tokenizer': 'bytes'}
+    file = folder / SPIECE
+    if (folder / TOKENIZER).exists() or not file.exists():
+        return read(folder, kind), {}
+    if names_of(file)[: len(SYMBOLS)] != [*SYMBOLS.values()]:
+        raise ConfigError(f'{SPIECE}: its first pieces are not {", ".join(SYMBOLS.values())}')
+    return read_foreign(file), {}
 
 
 def _limits(config: Config) -> dict[str, object]:
@@ -94,8 +111,17 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[Codecs, list[list[int
     return tokenizers, orders, joint
 
 
-def write(folder: epath.Path, tokenizer: Tokenizer, kind: Kind, config: Config) -> None:
-    """Writes the tokenizer of a model of single texts."""
+def write(
+    folder: epath.Path, tokenizer: Tokenizer, kind: Kind, config: Config, spans: Sequence[int] = ()
+) -> None:
+    """Writes the tokenizer of a model of single texts, or the one that source and target share.
+
+    Args:
+      spans: the numbers there of the pieces that stand for hidden spans.
+    """
+    if isinstance(tokenizer, ByteTokenizer) and kind.form == 'pair' and not spans:
+        files.write_json(folder / SETTINGS, _BYTES | _limits(config))
+        return
     if isinstance(tokenizer, HuggingFaceTokenizer):
         content = tokenizer.model
         names = [tokenizer.name(piece) for piece in (PAD, EOS, UNK)]
@@ -104,7 +130,14 @@ def write(folder: epath.Path, tokenizer: Tokenizer, kind: Kind, config: Config) 
         content = sentencepiece_json.convert(tokenizer.content, names, begins=kind.form == 'text')
     else:
         raise ConfigError(f'data.tokenizer={config.data.tokenizer}: huggingface has no file for it')
-    files.write_json(folder / TOKENIZER, content)
+    plain = dict.fromkeys(('single_word', 'lstrip', 'rstrip', 'normalized'), False)
+    added = [
+        {'id': number, 'content': f'<extra_id_{n}>', 'special': True, **plain}
+        for n, number in enumerate(spans)
+    ]
+    # The library numbers them in the order in which they stand.
+    added.sort(key=lambda token: token['id'])
+    files.write_json(folder / TOKENIZER, content | {'added_tokens': [*content['added_tokens'], *added]})
     special = {setting: names[piece] for piece, (setting, _) in _SPECIAL[kind.form].items() if names[piece]}
     end = names[EOS]
     roles = {'bos_token': end} if kind.form == 'text' else {'eos_token': end}
@@ -118,9 +151,7 @@ def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:
     """Writes the tokenizers of an encoder-decoder."""
     data = config.data
     if isinstance(codecs['source'], ByteTokenizer):
-        # Its pieces have the same numbers.
-        settings = {'tokenizer_class': 'ByT5Tokenizer', 'extra_ids': 0}
-        files.write_json(folder / SETTINGS, settings | _limits(config))
+        files.write_json(folder / SETTINGS, _BYTES | _limits(config))
         return
     tokenizers = [codecs[field] for field in FIELDS]
     for field, tokenizer in zip(FIELDS, tokenizers, strict=True):

@@ -6,12 +6,12 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import Config, ConfigError, form_of, has
+from transformer.config import Config, ConfigError, form_of, has, sentinels
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
-from transformer.interop.foreign import check_options, in_their_order, pair_tables, their_order
-from transformer.interop.hugging_face import card, marian, tokenizer_files
+from transformer.interop.foreign import check_options, differing, in_their_order, pair_tables, their_order
+from transformer.interop.hugging_face import card, marian, t5, tokenizer_files
 from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind
 from transformer.interop.hugging_face.reading import KINDS
 from transformer.interop.layout import Arrays
@@ -26,15 +26,20 @@ def check(config: Config, quantization: str | None = None) -> None:
     if quantization is not None:
         raise ConfigError(f'--quantization={quantization}: models of huggingface are written in float32')
     kind = KINDS[_name(config)]
-    held = {key: (value,) for key, value in kind.options.items()}
-    check_options(config, held, kind.architecture)
+    check_options(config, _held(config, kind), kind.architecture)
+
+
+def _held(config: Config, kind: Kind) -> dict[str, tuple]:
+    """Returns the values of options that a kind's models can have."""
+    return {key: (value,) for key, value in kind.options.items()} | kind.held(config)
 
 
 def differences(config: Config) -> list[str]:
     """Describes how their computation differs."""
     lines = []
     if has(config, 'pair'):
-        if (own := config.model.norm_epsilon) != marian.EPSILON:
+        own = config.model.norm_epsilon
+        if KINDS[_name(config)].numbered and own != marian.EPSILON:
             lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
         if alpha := config.decode.alpha:
             lines.append(
@@ -44,10 +49,17 @@ def differences(config: Config) -> list[str]:
 
 
 def _name(config: Config) -> str:
-    names = [name for name, kind in KINDS.items() if kind.form == form_of(config)]
+    """Names the kind that lacks the fewest of a config's options."""
+    form = 'pair' if has(config, 'pair') else form_of(config)
+    # A model that makes pairs of one text has one tokenizer.
+    names = [
+        name
+        for name, kind in KINDS.items()
+        if kind.form == form and not (kind.numbered and has(config, 'one_text'))
+    ]
     if not names:
         raise ConfigError(f'train.task={config.train.task}: --format=huggingface has no such model')
-    return names[0]
+    return min(names, key=lambda name: len(differing(config, _held(config, KINDS[name]))))
 
 
 def write(
@@ -75,7 +87,13 @@ def write(
     if kind.words is None:
         settings |= _labels(codecs)
         files.write_json(folder / PIXELS, _pixels(config))
-    elif kind.form == 'pair':
+    elif kind.form == 'pair' and not kind.numbered:
+        tokenizer = codecs['text' if has(config, 'one_text') else 'target']
+        settings |= t5.write_words(config, ours, tokenizer, arrays)
+        above = their_order(tokenizer, config.model.vocab_size)[tokenizer.size :][: sentinels(config)]
+        tokenizer_files.write(folder, tokenizer, kind, config, above[::-1].tolist())
+        files.write_json(folder / GENERATION, _search(config))
+    elif kind.numbered:
         settings |= _pair_words(config, ours, codecs, kind, arrays)
         tokenizer_files.write_pair(folder, codecs, config)
         files.write_json(folder / GENERATION, _search(config))

@@ -1,11 +1,9 @@
 """Chooses pieces of rows to hide, and replaces them (Devlin et al. 2019, §3.1)."""
 
 import numpy as np
-from jaxtyping import Integer, Shaped, UInt64
+from jaxtyping import Bool, Int, Integer, Shaped, UInt64
 
 from transformer.config.tasks import Masked
-from transformer.data.batches import RowBatches
-from transformer.data.rows import row_generator
 from transformer.tokens import UNK, Tokens
 
 # The piece that replaces a hidden one. No text contains it, because every byte is a piece.
@@ -16,16 +14,18 @@ MASKED, RANDOM = 0.8, 0.1
 
 def hide(
     rows: Tokens,
-    rate: float,
+    options: Masked,
     ordinary: Integer[np.ndarray, ' pieces'],
     bits: UInt64[np.ndarray, 'R 3 S'],
+    begins: Bool[np.ndarray, ' vocabulary'] | None = None,
 ) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
     """Chooses a share of each row's pieces, never an end or another special piece, and replaces most of them.
 
     Args:
-      rate: the share; at least one piece, if the row has any.
+      options: the share, its limit and what it counts; at least one piece is chosen, if the row has any.
       ordinary: the pieces that can be chosen, or replace one, sorted.
       bits: random bits per position: to choose pieces, to choose how to replace each, and by which piece.
+      begins: whether each piece begins a word, if words are chosen as a whole.
 
     Returns:
       `text`, the rows after replacement; and, for at most P chosen pieces per row, their `places`, `target`
@@ -33,13 +33,22 @@ def hide(
     """
     eligible = (rows.segments > 0) & np.isin(rows.tokens, ordinary)
     available = eligible.sum(axis=1)
-    count = np.where(available > 0, np.maximum(np.rint(rate * available), 1), 0)
-    # Pieces that cannot be chosen sort last; ties keep their order.
-    order = np.argsort(np.where(eligible, bits[:, 0] >> 1, np.iinfo(np.uint64).max), axis=1, kind='stable')
-    places = np.sort(
-        np.where(np.arange(eligible.shape[1]) < count[:, None], order, eligible.shape[1]), axis=1
-    )[:, : Masked(rate).places(eligible.shape[1])]
-    chosen = places < eligible.shape[1]
+    counted = available if options.of == 'ordinary' else (rows.segments > 0).sum(axis=1)
+    width = eligible.shape[1]
+    most = np.minimum(available, options.places(width))
+    count = np.minimum(np.maximum(np.rint(options.rate * counted), 1), most).astype(np.int64)
+    if begins is None:
+        # Pieces that cannot be chosen sort last; ties keep their order.
+        order = np.argsort(
+            np.where(eligible, bits[:, 0] >> 1, np.iinfo(np.uint64).max), axis=1, kind='stable'
+        )
+        places = np.where(np.arange(width) < count[:, None], order, width)
+    else:
+        places = np.where(
+            _whole_words(eligible, begins[rows.tokens], count, bits[:, 0]), np.arange(width), width
+        )
+    places = np.sort(places, axis=1)[:, : options.places(width)]
+    chosen = places < width
     places = np.where(chosen, places, 0)
     at = lambda values: np.take_along_axis(values, places, axis=1)
     target, outcome = at(rows.tokens), at(bits[:, 1]) / 2.0**64
@@ -56,31 +65,19 @@ def hide(
     }
 
 
-class MaskedBatches:
-    """The batches of a split with hidden pieces, by step.
-
-    In training the choice depends on (seed, step, row of the batch), so it differs between epochs. On other
-    splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
-    """
-
-    def __init__(self, batches: RowBatches, rate: float, ordinary: np.ndarray, seed: int, split: str):
-        self._batches, self._rate, self._ordinary = batches, rate, ordinary
-        self._seed, self._split = seed, split
-        self.microbatches, self.shapes = batches.microbatches, batches.shapes
-        self.steps_per_epoch = batches.steps_per_epoch
-
-    def rows(self, step: int) -> int:
-        """Returns the number of rows in the batch of a step, including empty ones."""
-        return self._batches.rows(step)
-
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-        """Builds the batch of a step, or only the rows that `part` selects, with the fields of `hide`."""
-        rows = self._batches.batch(step, part)['text']
-        training = self._split == 'train'
-        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
-        shape = 3, rows.tokens.shape[1]
-        bits = [
-            row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
-            for row in range(self.rows(step))[part]
-        ]
-        return hide(rows, self._rate, self._ordinary, np.stack(bits))
+def _whole_words(
+    eligible: Bool[np.ndarray, 'R S'],
+    begins: Bool[np.ndarray, 'R S'],
+    count: Int[np.ndarray, ' R'],
+    keys: UInt64[np.ndarray, 'R S'],
+) -> Bool[np.ndarray, 'R S']:
+    """Chooses words in a random order, except those with which more than `count` pieces would be chosen."""
+    chosen = np.zeros_like(eligible)
+    for row, left in enumerate(count.tolist()):
+        (places,) = np.nonzero(eligible[row])
+        words = [word for word in np.split(places, np.flatnonzero(begins[row, places])) if len(word)]
+        for word in sorted(words, key=lambda word: keys[row, word[0]]):
+            if len(word) <= left:
+                chosen[row, word] = True
+                left -= len(word)
+    return chosen

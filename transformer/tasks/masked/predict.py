@@ -19,7 +19,6 @@ from transformer.tasks.masked.masking import MASK
 from transformer.tokens import Tokens
 
 GAP = '[MASK]'
-_NUL = '\0'  # replaces the gap for the tokenizer: never part of a longer piece
 _BLANK = '▁'  # the first character of a piece that begins a word
 
 
@@ -69,14 +68,8 @@ def gapped(trained: Trained, text: str) -> list[int]:
     """Encodes a text, with MASK in place of [MASK]."""
     if GAP in trained.codecs['text'].special:
         return trained.codecs['text'].encode(text)
-    tokens = trained.codecs['text'].encode(text.replace(GAP, _NUL))
-    [nul] = trained.codecs['text'].encode(_NUL)[-2:-1]
-    if tokens.count(nul) != 1:
-        raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
-    place = tokens.index(nul)
-    # MASK can be a piece that begins a word, which includes the blank before it.
-    lone = place > 0 and trained.codecs['text'].pieces([tokens[place - 1]]) == [_BLANK]
-    return [*tokens[: place - lone], MASK, *tokens[place + 1 :]]
+    before, after = trained.codecs['text'].encode_around(text, GAP)
+    return [*before, MASK, *after]
 
 
 def predictions(

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import RowBatches
+from transformer.data.batches import Batches, NoisyBatches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -18,7 +18,7 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
-from transformer.tasks.masked.masking import MaskedBatches
+from transformer.tasks.masked.masking import hide
 from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictions
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
@@ -33,15 +33,17 @@ def reading(config: Config) -> Reading:
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out texts with hidden pieces, which are cut to the table of learned positions outside training."""
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
     rows = RowBatches(texts, data, train.microbatches, train.seed, training)
-    ordinary = dataset.codecs['text'].ordinary_pieces()
-    return MaskedBatches(rows, config.masked.rate, ordinary, train.seed, split)
+    codec, ordinary = dataset.codecs['text'], dataset.codecs['text'].ordinary_pieces()
+    begins = codec.begins_words() if config.masked.words else None
+    noise = lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins)
+    return NoisyBatches(rows, noise, 3, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:

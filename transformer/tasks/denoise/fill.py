@@ -1,0 +1,94 @@
+"""Fills gaps in texts: [MASK] stands for any number of pieces."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Float
+
+from transformer.config import ConfigError
+from transformer.inference import generate, likelihood
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tokens import EOS
+
+GAP = '[MASK]'
+
+
+def last_sentinel(trained: Trained) -> int:
+    """Returns the piece that stands for the first span of a text."""
+    return trained.codecs['text'].size + trained.config.denoise.sentinels - 1
+
+
+def fill(
+    trained: Trained,
+    texts: Iterable[str],
+    *,
+    best: int = 1,
+    first: int = 0,
+    on_done: generate.OnDone = lambda texts: None,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` best texts for the gaps of each text, with tabs between the gaps' texts.
+
+    A text without a gap, with too many gaps or with too many pieces gets an empty one, with a warning.
+    """
+    config, codec, texts = trained.config, trained.codecs['text'], generate.as_texts(texts, 'texts')
+    if config.denoise.objective != 'spans':
+        raise ConfigError(f'fill: a model of denoise.objective={config.denoise.objective} knows no gaps')
+    generate.check_counts(config.decode, best, 1, None)
+    results, rows = [[Hypothesis('', 0.0)] * best for _ in texts], {}
+    for i, text in enumerate(texts):
+        row, gaps = holed(trained, text), text.count(GAP)
+        if not 1 <= gaps <= config.denoise.sentinels:
+            logging.warning('line %d: contains %s %d times', first + i + 1, GAP, gaps)
+        elif len(row) > config.decode.max_source_len:
+            logging.warning('line %d: its %d pieces exceed decode.max_source_len', first + i + 1, len(row))
+        else:
+            rows[i] = row
+    on_done(len(texts) - len(rows))
+    written = generate.search(
+        trained,
+        generate.Asked(config.decode, best, extend=False),
+        [*rows.values()],
+        [first + i for i in rows],
+        generate.sampling_key(config, None),
+        on_done,
+        pieces=last_sentinel(trained) + 1,
+    )
+    for i, found in zip(rows, written, strict=True):
+        spans = [split_spans(trained, tokens.tolist(), texts[i].count(GAP)) for tokens in found.tokens]
+        lines = ['\t'.join(codec.decode(span, one_line=True) for span in one) for one in spans]
+        results[i] = [Hypothesis(*pair) for pair in zip(lines, found.scores.tolist(), strict=True)]
+    return results
+
+
+def holed(trained: Trained, text: str) -> list[int]:
+    """Encodes a text, with a sentinel in place of each [MASK]."""
+    begin, *parts = trained.codecs['text'].encode_around(text, GAP)
+    last = last_sentinel(trained)
+    return [*begin, *(piece for number, part in enumerate(parts) for piece in (last - number, *part))]
+
+
+def split_spans(trained: Trained, target: Sequence[int], gaps: int) -> list[list[int]]:
+    """Returns the pieces after the sentinel of each gap, none if the target lacks the sentinel."""
+    spans, last, now = [[] for _ in range(gaps)], last_sentinel(trained), gaps
+    for piece in target:
+        if piece in (EOS, 0):
+            break
+        if piece >= trained.codecs['text'].size:
+            now = last - piece
+        elif now < gaps:
+            spans[now].append(piece)
+    return spans
+
+
+def log_p(
+    trained: Trained, texts: Sequence[str], forms: Sequence[str], on_done: generate.OnDone
+) -> Float[np.ndarray, ' texts']:
+    """Computes log p of a form in the one gap of each text."""
+    codec, last = trained.codecs['text'], last_sentinel(trained)
+    rows = [
+        {'source': holed(trained, text), 'target': [last, *codec.encode(form)]}
+        for text, form in zip(texts, forms, strict=True)
+    ]
+    return np.array([row.sum() for row in likelihood.log_likelihoods(trained, rows, on_done)])

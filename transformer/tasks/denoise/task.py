@@ -1,0 +1,128 @@
+"""Denoising with an encoder and a decoder: data, loss and scores (Raffel et al. 2020)."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from transformer.config import Config, ConfigError
+from transformer.data import text_input
+from transformer.data.batches import Batches, Chunks, NoisyBatches, RowBatches
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Gap, Reading, Text
+from transformer.data.sources import reader
+from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
+from transformer.runs.restore import Trained
+from transformer.tasks import findings as shared
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.denoise import noise
+from transformer.tasks.denoise.fill import GAP, fill, log_p
+from transformer.tokens import Batch
+from transformer.training import losses, split_sums
+
+# The numbers of gaps that an evaluation fills at most, and that are shown after training.
+MOST_GAPS, SHOWN = 1000, 4
+
+
+def reading(config: Config) -> Reading:
+    """Returns the field: a text, in one language or none."""
+    options = (
+        'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples',
+    )  # fmt: skip
+    text = Text(config.data.language, 'data.language', config.data.documents == 'files')
+    # Rows of running text ignore the ends of documents.
+    return Reading({'text': text}, options, any_length=config.data.batching == 'running')
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
+    """Lays out texts, of which it makes source and target.
+
+    A row of running text is a text without the ends of documents, so long that its source fills
+    `data.row_len`. Whole documents are cut to the table of learned positions outside training.
+    """
+    data, train, training = config.data, config.train, split == 'train'
+    texts, codec = dataset.splits[split], dataset.codecs['text']
+    order = train.microbatches, train.seed, training
+    if data.batching == 'running':
+        length = noise.raw_length(data.row_len, config.denoise)
+        if not (texts.fields['text'].lengths > 1).any():
+            raise ConfigError(f'data.{split}: its text is empty')
+        rows, counts = Chunks(texts, data, *order, length), np.array([length])
+        layout = {length + 1: (np.array([0]), np.array([0]))}
+    else:
+        if config.model.positions == 'learned' and not training:
+            texts = text_input.cut_with_warning(texts, config.model.max_len, split)
+        rows, counts = RowBatches(texts, data, *order), texts.fields['text'].lengths - 1
+        layout = {group.widths['text']: (group.members, group.offsets[:-1]) for group in rows.groups}
+    sizes = noise.widths(config.denoise, counts, layout, exact=not codec.special)
+    last = codec.size + config.denoise.sentinels - 1
+    add = functools.partial(noise.add_noise, config.denoise, codec.ordinary_pieces(), last, sizes)
+    return NoisyBatches(rows, add, noise.DRAWS, train.seed, split)
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Computes the cross-entropy of the target's pieces and ends, with label smoothing in training."""
+    weights = (batch['target'].segments > 0).astype(jnp.float32)
+    return losses.predicted_sums(config, params, batch, key, weights)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Scores the targets and, if the text's source can make gaps, the forms chosen for them."""
+    rows, options = batches(trained.config, dataset, split), trained.config.denoise
+    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    filled = fill_gaps(trained, dataset, split, MOST_GAPS, progress)
+    if filled:
+        right = sum(form == gap.right for gap, form in filled)
+        scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
+    lines = [gap.text.replace(GAP, form) for gap, form in filled]
+    return Scored(scores, {'denoise': dataclasses.asdict(options)}, lines)
+
+
+def fill_gaps(
+    trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
+) -> list[tuple[Gap, str]]:
+    """Chooses the likeliest form for each gap in a split's texts, or [] if the source makes no gaps."""
+    find = reader.READERS[trained.config.data.source].gaps(reading(trained.config))
+    if find is None or trained.config.denoise.objective != 'spans':
+        return []
+    gaps = list(itertools.islice((g for t in dataset.texts(split)['text'] for g in find(t, GAP)), most))
+    pairs = [(gap.text, form) for gap in gaps for form in gap.forms]
+    logp = log_p(trained, *zip(*pairs, strict=True), counting(progress, 'gaps', len(pairs)))
+    ends = np.cumsum([len(gap.forms) for gap in gaps])[:-1]
+    chosen = [gap.forms[best.argmax()] for gap, best in zip(gaps, np.split(logp, ends), strict=True)]
+    return list(zip(gaps, chosen, strict=True))
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """Shows a few gaps, each with the form that the model chose."""
+    split = 'test' if 'test' in dataset.splits else 'dev'
+    filled = fill_gaps(trained, dataset, split, SHOWN)
+    return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
+
+
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model predicts what is hidden hardly better than the pieces' frequencies do."""
+    pieces = np.asarray(dataset.splits[outcome.split].fields['text'].tokens)
+    yield from shared.unlearned_pieces(outcome, pieces)
+
+
+TASK = Task(
+    reading=reading,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss per piece', ('loss',)),
+        Measure('perplexity', 'perplexity per piece', ('perplexity',), 3),
+        Measure('accuracy', 'pieces right', ('accuracy',), 1, 'higher', percent=True),
+        Measure('gaps', 'gaps filled right', ('gaps', 'accuracy'), 1, 'higher', percent=True),
+    ),
+    show=show,
+    findings=findings,
+    verbs={'fill': fill},
+)
