@@ -12,8 +12,8 @@ from transformer.config import ConfigError
 
 FOLDER = pathlib.Path(__file__).parent
 RESULTS = FOLDER.parent / 'results' / 'claims'
-# Claims that were measured again after a change of the criterion: the last commit whose result does not count,
-# and what was changed.
+# Claims that were measured again after a change of the criterion: the last commit whose result does not
+# count, and what was changed.
 SUPERSEDED = {
     'bottleneck': ('9b4f169', '400 updates became 300, to save time'),
     'offsets': ('8c51829', 'the wording named offsets that were not measured'),
