@@ -9,6 +9,7 @@ from experiments.claims import (
     beams,
     bottleneck,
     depth,
+    exploding,
     extrapolation,
     gradients,
     head_count,
@@ -29,6 +30,6 @@ CLAIMS = {
     module.__name__.rpartition('.')[2]: module
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
-        extrapolation, head_count, smoothing, beams, heads, pronoun,
+        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding,
     )
 }  # fmt: skip
