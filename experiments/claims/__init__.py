@@ -22,6 +22,7 @@ from experiments.claims import (
     recall,
     scaling,
     smoothing,
+    values,
     warmup,
 )
 
@@ -30,6 +31,6 @@ CLAIMS = {
     module.__name__.rpartition('.')[2]: module
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
-        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding,
+        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values,
     )
 }  # fmt: skip
