@@ -14,6 +14,7 @@ from experiments.claims import (
     gradients,
     head_count,
     heads,
+    lookup,
     mask,
     offsets,
     order,
@@ -31,6 +32,6 @@ CLAIMS = {
     module.__name__.rpartition('.')[2]: module
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
-        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values,
+        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
     )
 }  # fmt: skip
