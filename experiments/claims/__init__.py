@@ -6,6 +6,7 @@ one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; P
 """
 
 from experiments.claims import (
+    averaging,
     batch_norm,
     beams,
     bottleneck,
@@ -34,6 +35,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm,
+        batch_norm, averaging,
     )
 }  # fmt: skip
