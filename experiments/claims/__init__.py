@@ -25,6 +25,7 @@ from experiments.claims import (
     recall,
     scaling,
     smoothing,
+    tied,
     values,
     warmup,
 )
@@ -35,6 +36,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging,
+        batch_norm, averaging, tied,
     )
 }  # fmt: skip
