@@ -21,6 +21,7 @@ from experiments.claims import (
     offsets,
     order,
     parallelism,
+    pieces,
     pronoun,
     recall,
     scaling,
@@ -36,6 +37,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied,
+        batch_norm, averaging, tied, pieces,
     )
 }  # fmt: skip
