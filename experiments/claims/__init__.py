@@ -11,6 +11,7 @@ from experiments.claims import (
     beams,
     bottleneck,
     depth,
+    ensemble,
     exploding,
     extrapolation,
     gradients,
@@ -37,6 +38,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces,
+        batch_norm, averaging, tied, pieces, ensemble,
     )
 }  # fmt: skip
