@@ -11,6 +11,7 @@ from experiments.claims import (
     beams,
     bottleneck,
     depth,
+    distance_bias,
     ensemble,
     exploding,
     extrapolation,
@@ -38,6 +39,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces, ensemble,
+        batch_norm, averaging, tied, pieces, ensemble, distance_bias,
     )
 }  # fmt: skip
