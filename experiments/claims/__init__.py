@@ -12,6 +12,7 @@ from experiments.claims import (
     bottleneck,
     depth,
     distance_bias,
+    dropout,
     ensemble,
     exploding,
     extrapolation,
@@ -39,6 +40,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces, ensemble, distance_bias,
+        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout,
     )
 }  # fmt: skip
