@@ -19,6 +19,7 @@ from experiments.claims import (
     gradients,
     head_count,
     heads,
+    horizon,
     lookup,
     mask,
     offsets,
@@ -40,6 +41,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout,
+        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon,
     )
 }  # fmt: skip
