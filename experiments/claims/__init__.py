@@ -11,6 +11,7 @@ from experiments.claims import (
     beams,
     bottleneck,
     depth,
+    distance,
     distance_bias,
     dropout,
     ensemble,
@@ -41,6 +42,6 @@ CLAIMS = {
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon,
+        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
     )
 }  # fmt: skip
