@@ -10,6 +10,7 @@ from experiments.claims import (
     batch_norm,
     beams,
     bottleneck,
+    content,
     depth,
     distance,
     distance_bias,
@@ -43,5 +44,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
+        content,
     )
 }  # fmt: skip
