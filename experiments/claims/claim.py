@@ -17,7 +17,7 @@ from transformer.runs import process
 from transformer.runs.restore import Trained
 from transformer.tasks import prepare, sums_of, task_of
 from transformer.tokens import Batch
-from transformer.training.step import initial_state, started_state, train_step
+from transformer.training.step import initial_state, train_step
 
 # These explain the numbers of a verdict and their brackets.
 OVER_SEEDS = 'mean [least, greatest] over the seeds'
@@ -25,10 +25,6 @@ OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by tra
 # A claim's measurements with one seed, as JSON, and with all seeds.
 Measurement = Mapping[str, object]
 Measurements = Sequence[Measurement]
-
-
-# Changes the parameters with which a training begins.
-Start = Callable[[models.Params], models.Params]
 
 
 class Verdict(NamedTuple):
@@ -64,19 +60,16 @@ def prepared(config: Config) -> Dataset:
     return prepare(config, process.cache_folder() / 'corpora')
 
 
-def train(config: Config, batches: Iterable[Batch], seed: int, start: Start | None = None) -> models.Params:
+def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
     """Trains with an update per batch; `seed` draws the initial parameters, `train.seed` the dropout."""
-    for params in checkpoints(config, batches, seed, start):
+    for params in checkpoints(config, batches, seed):
         last = params
     return jax.device_get(last)
 
 
-def checkpoints(
-    config: Config, batches: Iterable[Batch], seed: int, start: Start | None = None
-) -> Iterator[models.Params]:
+def checkpoints(config: Config, batches: Iterable[Batch], seed: int) -> Iterator[models.Params]:
     """Trains as `train` does, and yields the parameters after each update, valid until the next one."""
-    seeded = configs.replace(config, {'train.seed': seed})
-    first = started_state(seeded, start) if start else initial_state(seeded)
+    first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
     for batch in batches:
         state, _ = update(state, parallel.to_devices(batch, config.train.microbatches))

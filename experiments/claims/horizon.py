@@ -11,6 +11,7 @@ from transformer.tokens import Batch
 
 LAGS, SEEDS = (5, 10, 20, 40, 80, 160), 3
 UPDATES, ROWS, TESTED = 300, 30, 300  # rows have each lag equally often
+# The bias of an LSTM's forget gate begins with 1 in every model here.
 RNN, GRU, LSTM, ATTENTION = recall.LAYERS
 SOURCE = '§1, §4; lectures on recurrent networks; Jozefowicz et al. 2015 for the bias of the forget gate'
 CRITERION = (
@@ -32,14 +33,6 @@ def texts(rng: np.random.Generator, rows: int) -> Batch:
     return {'text': text, 'weight': (text.positions == LAGS[-1] + 2).astype(np.float32)}
 
 
-def open_forget_gates(params: models.Params) -> models.Params:
-    """Sets the bias of an LSTM's forget gates, the second of four, to 1."""
-    layer = params['decoder']['layer_0']
-    gates = np.array(layer['bias']).reshape(4, -1)
-    gates[1] = 1.0
-    return params | {'decoder': params['decoder'] | {'layer_0': layer | {'bias': gates.ravel()}}}
-
-
 def shares(config: Config, params: models.Params, seed: int) -> dict[str, float]:
     """Computes the share of new texts whose symbol is recalled, by lag."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED)
@@ -53,8 +46,7 @@ def measure(seed: int) -> dict:
     measured = {}
     for name, layer in recall.LAYERS.items():
         config = config_of(toys.LANGUAGE_MODEL | layer)
-        start = open_forget_gates if name == LSTM else None
-        params = toys.train(config, lambda rng: texts(rng, ROWS), UPDATES, seed, start)
+        params = toys.train(config, lambda rng: texts(rng, ROWS), UPDATES, seed)
         measured[name] = shares(config, params, seed)
     return measured
 

@@ -29,7 +29,8 @@ def measure(seed: int) -> dict:
 def judge(measurements: Measurements) -> Verdict:
     losses = by_name(measurements, lambda m: m['loss'])
     counts = [measurements[0][value]['parameters'] for value in VALUES]
-    holds = counts[0] < counts[1] and all(a < b for a, b in zip(losses[TIED], losses[FREE], strict=True))
+    fewer = all(m[TIED]['parameters'] < m[FREE]['parameters'] for m in measurements)
+    holds = fewer and all(a < b for a, b in zip(losses[TIED], losses[FREE], strict=True))
     parts = (
         f'{name} {spread(losses[value], ".3f")} ({count:,} parameters)'
         for name, value, count in zip(('one matrix', 'two'), VALUES, counts, strict=True)

@@ -33,16 +33,10 @@ def whole_rows(tokens: Int[np.ndarray, 'B T']) -> Tokens:
     return Tokens(tokens, np.ones_like(tokens), positions)
 
 
-def train(
-    config: Config,
-    generate: Callable[[np.random.Generator], Batch],
-    updates: int,
-    seed: int,
-    start: claim.Start | None = None,
-) -> models.Params:
-    """Trains on generated batches, from initial parameters that `start` changes. Returns the parameters."""
+def train(config: Config, generate: Callable[[np.random.Generator], Batch], updates: int, seed: int):
+    """Trains on generated batches, and returns the parameters."""
     rng = np.random.default_rng(seed)
-    return claim.train(config, (generate(rng) for _ in range(updates)), seed, start)
+    return claim.train(config, (generate(rng) for _ in range(updates)), seed)
 
 
 def answers(config: Config, params: models.Params, batch: Batch) -> Int[np.ndarray, 'B T']:

@@ -1,0 +1,330 @@
+"""Claims about small models and single layers: their measurements by hand, and their verdicts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import programs
+import pytest
+
+from experiments.claims import (
+    averaging,
+    batch_norm,
+    claim,
+    content,
+    dropout,
+    ensemble,
+    exploding,
+    extrapolation,
+    horizon,
+    lookup,
+    mask,
+    pieces,
+    recall,
+    small_language,
+    tied,
+    toys,
+    values,
+)
+from experiments.claims import distance as distance_claim
+from experiments.claims import distance_bias as bias_claim
+from experiments.claims.claim import config_of
+from transformer.data.rows import padded
+from transformer.data.trees import Constituent
+from transformer.nn.layers import Norm
+
+
+def test_gradients_of_a_linear_recurrence(monkeypatch):
+    """Against powers of W, and the sum of outer products over the steps."""
+    for name, size in (('WIDTH', 4), ('ROWS', 2), ('NEAR', 2), ('FAR', 5)):
+        monkeypatch.setattr(exploding, name, size)
+    found = exploding.growth(1.5, 3)
+    rng = np.random.default_rng(3)
+    w = rng.normal(size=(4, 4))
+    w *= 1.5 / np.abs(np.linalg.eigvals(w)).max()
+    inputs, v = rng.normal(size=(6, 2, 4)), rng.normal(size=(2, 4))
+    back = [v @ np.linalg.matrix_power(w, distance) for distance in range(6)]
+    rate = np.log(np.linalg.norm(back[5]) / np.linalg.norm(back[2])) / 3
+    states = [np.zeros((2, 4))]
+    for x in inputs:
+        states.append(states[-1] @ w.T + x)
+    of_w = sum(back[5 - t].T @ states[t] for t in range(6))
+    np.testing.assert_allclose(found['rate'], rate)
+    np.testing.assert_allclose(found['norm'], np.linalg.norm(of_w))
+    np.testing.assert_allclose(found['clipped'], 1.0)
+
+
+def test_full_attention_is_linear_in_its_values_alone(monkeypatch):
+    monkeypatch.setattr(values, 'LENGTH', 5)
+    values._attend.cache_clear()
+    found = values.differences('full', 1)
+    values._attend.cache_clear()
+    assert found['value'] < 1e-6 and min(found['query'], found['key']) > 0.1
+
+
+@pytest.mark.parametrize('similarity', lookup.SIMILARITIES)
+def test_what_a_dictionary_returns(similarity):
+    found = lookup.errors(similarity, 4, np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    keys, stored = rng.normal(size=(64, 16)), rng.normal(size=(64, 8))
+    if similarity == 'cosine':
+        keys /= np.linalg.norm(keys, axis=1, keepdims=True)
+    products = keys @ keys.T
+    weights = np.exp(4 * (products - products.max(axis=1, keepdims=True)))
+    read = weights / weights.sum(axis=1, keepdims=True) @ stored
+    errors = np.linalg.norm(read - stored, axis=1) / np.linalg.norm(stored, axis=1)
+    np.testing.assert_allclose(found['error'], errors, rtol=1e-3, atol=1e-5)
+    assert found['nearest'] == (products.argmax(axis=1) == np.arange(64)).tolist()
+
+
+def test_statistics_of_a_batch():
+    """Each feature has mean 0 and variance 1 over a group's rows and positions, before scale and bias."""
+    x = np.random.default_rng(0).normal(2.0, 3.0, (4, 3, 5)).astype(np.float32)
+    scale, bias = np.arange(1.0, 6.0), np.arange(5.0)
+    params = {'layer': {'scale': jnp.asarray(scale), 'bias': jnp.asarray(bias)}}
+    norm = Norm(config_of(batch_norm.MODEL).model)
+    with batch_norm.nn.intercept_methods(batch_norm.by_batch(2)):
+        found = norm.apply({'params': params}, jnp.asarray(x))
+    for group in (slice(0, 2), slice(2, 4)):
+        mean, deviation = x[group].mean(axis=(0, 1)), x[group].std(axis=(0, 1))
+        np.testing.assert_allclose(found[group], (x[group] - mean) / deviation * scale + bias, atol=1e-4)
+
+
+def test_what_other_rows_change(monkeypatch):
+    """By logits that add a tenth of the batch's mean token, or none."""
+    for share in (0.0, 0.1):
+        logits = lambda params, batch, share=share: (
+            batch['text'].tokens[..., None] + share * batch['text'].tokens[1:].mean()
+        )
+        monkeypatch.setattr(batch_norm, '_programs', lambda rows, logits=logits: (logits, None))
+        rng = np.random.default_rng([1, 1])
+        one, two = (extrapolation.texts(rng, 64, 32)['text'].tokens for _ in range(2))
+        expected = share * abs(one[1:].mean() - two[1:].mean()) * 32**0.5
+        expected /= np.linalg.norm(one[0] + share * one[1:].mean())
+        np.testing.assert_allclose(batch_norm.change(2, None, 1), expected)
+
+
+def test_checkpoints_of_a_training():
+    config = config_of(toys.LANGUAGE_MODEL | {'model.d_model': 8, 'model.d_ff': 8, 'model.h': 2})
+    batches = [extrapolation.texts(np.random.default_rng(i), 8, 8) for i in range(2)]
+    found = [jax.device_get(params) for params in claim.checkpoints(config, batches, 1)]
+    for count, params in enumerate(found, 1):
+        jax.tree.map(np.testing.assert_array_equal, params, claim.train(config, batches[:count], 1))
+    assert len(found) == 2
+
+
+def test_checkpoints_that_are_averaged(monkeypatch):
+    """The fifth-last to the last, ten updates apart; parameters are the number of the update."""
+    steps = lambda config, batches, seed: ({'w': np.float32(step)} for step in range(1, 151))
+    monkeypatch.setattr(claim, 'checkpoints', steps)
+    monkeypatch.setattr(averaging, 'prepared', lambda config: None)
+    monkeypatch.setattr(small_language, 'loss', lambda config, params: float(params['w']))
+    none = lambda *_: type('Order', (), {'batch': None})
+    monkeypatch.setattr(
+        averaging, 'task_of', lambda config: type('Task', (), {'batches': staticmethod(none)})
+    )
+    assert averaging.measure(1) == {'last': 150, 'mean': (110 + 120 + 130 + 140 + 150) / 5}
+
+
+def test_the_seeds_of_an_ensemble(monkeypatch):
+    monkeypatch.setattr(small_language, 'train', lambda config, seed: np.full(config.model.d_model, seed))
+    sums = lambda config, params: float(np.sum([np.max(one) for one in params]))
+    monkeypatch.setattr(small_language, 'loss', lambda config, params: sums(config, np.atleast_2d(params)))
+    found = ensemble.measure(2)
+    assert found['loss'] == {'one': 4, 'ensemble': 4 + 5 + 6, 'wide': 2}
+    assert found['parameters'] == {'one': 64, 'ensemble': 192, 'wide': 124}
+
+
+def test_models_of_an_ensemble_have_the_parameters_of_the_wide_one():
+    sizes = []
+    for changes in ({}, ensemble.LARGE):
+        config = small_language.config(changes)
+        shapes = jax.eval_shape(lambda config=config: programs.initialize(config, jax.random.key(0)))
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(shapes)))
+    assert sizes[1] == pytest.approx(3 * sizes[0], rel=0.01)
+
+
+@pytest.mark.parametrize('module, expected', [
+    (tied, {'all': 'all', 'none': 'none'}),
+    (pieces, {'bpe': ('bpe', 600), 'characters': ('characters', 128), 'bytes': ('bytes', 259)}),
+    (dropout, {'300': {'0.0': (300, 0.0), '0.1': (300, 0.1), '0.3': (300, 0.3)},
+               '12000': {'0.0': (12000, 0.0), '0.1': (12000, 0.1), '0.3': (12000, 0.3)}}),
+])  # fmt: skip
+def test_options_that_are_compared(monkeypatch, module, expected):
+    """A model's loss is the options that the claim is about."""
+    options = {
+        tied: lambda config: config.model.tie_embeddings,
+        pieces: lambda config: (config.data.tokenizer, config.data.pieces),
+        dropout: lambda config: (config.data.train_examples, config.model.P_drop),
+    }
+    monkeypatch.setattr(small_language, 'train', lambda config, seed: {'w': np.zeros(3)})
+    for name in ('loss', 'bits_per_character'):
+        monkeypatch.setattr(small_language, name, lambda config, params: options[module](config))
+    found = module.measure(1)
+    assert (found if module is not tied else {k: m['loss'] for k, m in found.items()}) == expected
+
+
+def test_bits_per_character(monkeypatch):
+    """All losses of a split over its characters, each text with an end."""
+    data = type('Data', (), {'texts': staticmethod(lambda split: {'text': ['abc', 'ä']})})
+    monkeypatch.setattr(small_language, 'prepared', lambda config: data)
+    task = type('Task', (), {'batches': staticmethod(lambda *_: None)})
+    monkeypatch.setattr(small_language, 'task_of', lambda config: task)
+    monkeypatch.setattr(small_language.split_sums, 'total', lambda *_: {'loss': 6 * np.log(2), 'weight': 2.0})
+    assert small_language.bits_per_character(small_language.config({}), None) == pytest.approx(1.0)
+
+
+def test_texts_with_all_lags():
+    batch = horizon.texts(np.random.default_rng(0), 12)
+    tokens = batch['text'].tokens
+    assert tokens.shape == (12, 163)
+    assert (tokens[:, 161] == recall.QUESTION).all() and (batch['weight'].argmax(axis=1) == 162).all()
+    for row, lag in zip(tokens, horizon.LAGS * 2, strict=True):
+        # `lag` distractors stand between the symbol and the question.
+        assert np.flatnonzero(row[:162] == row[162]).tolist() == [160 - lag]
+    np.testing.assert_array_equal(batch['weight'].sum(axis=1), 1)
+
+
+def test_horizons():
+    at = lambda *shares: dict(zip(map(str, horizon.LAGS), shares, strict=True))
+    assert horizon.horizon(at(1, 1, 1, 1, 1, 1)) == 160
+    assert horizon.horizon(at(0.4, 1, 1, 1, 1, 1)) == 0
+    assert horizon.horizon(at(1, 0.6, 0.5, 0.9, 0.1, 0.1)) == 10
+
+
+def test_forget_gates_begin_open():
+    config = config_of(toys.LANGUAGE_MODEL | recall.LAYERS[horizon.LSTM] | {'model.d_model': 4})
+    bias = programs.initialize(config, jax.random.key(0))['decoder']['layer_0']['bias']
+    np.testing.assert_array_equal(bias.reshape(4, 4)[1], 1.0)
+
+
+@pytest.fixture
+def english(monkeypatch):
+    """Attention of a model of three layers to two positions before, in the last layer to one."""
+    tokenizer = Letters()
+    monkeypatch.setattr(content, 'prepared', lambda config: type('Data', (), {'codecs': {'text': tokenizer}}))
+    text = padded([[*map(ord, 'Theboysawadog'), 1]], (1, 40))
+    weights = np.zeros((3, 2, 1, 40, 40))
+    for layer, back in enumerate((2, 2, 1)):
+        for query in range(40):
+            weights[layer, :, 0, query, max(0, query - back)] = 1.0
+    monkeypatch.setattr(distance_claim, 'attention', lambda seed: (weights, text))
+    return text
+
+
+class Letters:
+    """A tokenizer of letters, without blanks."""
+
+    def pieces(self, ids):
+        return list(map(chr, ids))
+
+
+def test_distances_of_attention(english):
+    length = int(english.segments.sum())
+    found = distance_claim.measure(1)
+    # The first positions have nothing so far back.
+    np.testing.assert_allclose(found['layers'], [2 - 3 / length, 2 - 3 / length, 1 - 1 / length])
+    np.testing.assert_allclose(found['even'], np.mean(np.arange(length) / 2))
+
+
+def test_words_of_pieces():
+    leaf = lambda tag, word: Constituent(tag, word)
+    tree = Constituent('S', (leaf('DT', 'The'), Constituent('NP', (leaf('NN', 'dog'), leaf('RB', "n't")))))
+    assert content.tags(['▁The', '▁d', 'og', "n't", ''], tree) == [
+        (0, 'DT', 'The'), (1, 'NN', 'dog'), (1, 'NN', 'dog'), (2, 'RB', "n't"), (-1, '', ''),
+    ]  # fmt: skip
+
+
+def test_what_nouns_attend_to(monkeypatch, english):
+    """In 'The boy saw a dog', letter by letter, with weights of the key's position."""
+    leaf = lambda tag, word: Constituent(tag, word)
+    words = [('DT', 'The'), ('NN', 'boy'), ('VB', 'saw'), ('DT', 'a'), ('NN', 'dog')]
+    tree = Constituent('S', tuple(leaf(*word) for word in words))
+    weights = np.broadcast_to(np.arange(40.0), (1, 1, 1, 40, 40))
+    monkeypatch.setattr(content, 'sentence_trees', lambda split: iter([tree]))
+    monkeypatch.setattr(distance_claim, 'attention', lambda seed: (weights, english))
+    # Keys are one position after their letters: 'The' 1 to 3, 'boy' 4 to 6, 'saw' 7 to 9, 'a' 10.
+    # 'boy' reads 'The' three times, 'dog' reads all.
+    articles = [1, 2, 3] * 6 + [10] * 3
+    others = [4, 5, 6, 7, 8, 9] * 3
+    assert content.measure(1) == {'content word': np.mean(others), 'article': np.mean(articles)}
+
+
+def of_exploding(rate=0.0, clipped=1.0, neutral=0.001):
+    exact = {str(r): {'rate': np.log(r) * (1 + rate) if r != 1 else neutral} for r in exploding.RADII}
+    return {r: at | {'norm': 2.0, 'clipped': clipped} for r, at in exact.items()}
+
+
+def of_values(value=1e-8, query=0.5, key=0.5):
+    return dict.fromkeys(mask.KERNELS, {'query': query, 'key': key, 'value': value})
+
+
+def of_lookup(hard=0.0, soft=0.9, wrong=0, nearest=False):
+    errors = [0.5] * wrong + [0.0] * (64 - wrong)
+    dot = {'error': errors, 'nearest': [nearest] * wrong + [True] * (64 - wrong)}
+    cosine = {'1': {'error': [soft, 1.0]}, '1024': {'error': [0.0, hard]}}
+    return {'cosine': cosine, 'dot': {'1': dot, '1024': dot}}
+
+
+def of_batch_norm(layer=0.0, small=0.1, losses=(1.0, 0.5)):
+    at = lambda change, loss: {'change': change, 'loss': loss, 'losses': []}
+    name = 'batch normalisation, {} rows'.format
+    return {'LayerNorm': at(layer, 2.0), name(2): at(small, losses[0]), name(64): at(0.1, losses[1])}
+
+
+def of_distance(*layers):
+    return {'layers': list(layers), 'even': 6.0}
+
+
+def of_bias(near=1.0, far=1.0):
+    return {'alibi': [1.0] * 16, 'buckets': [near] * 4 + [far] * 12}
+
+
+def of_horizon(*horizons):
+    at = lambda longest: {str(lag): float(lag <= longest) for lag in horizon.LAGS}
+    return dict(zip(recall.LAYERS, map(at, horizons), strict=True))
+
+
+def of_ensemble(one, together, wide):
+    losses = dict(zip(ensemble.NAMES, (one, together, wide), strict=True))
+    return {'loss': losses, 'parameters': dict(zip(ensemble.NAMES, (1, 3, 3), strict=True))}
+
+
+def of_tied(one, two, parameters=(1, 2)):
+    return {
+        name: {'loss': loss, 'parameters': count}
+        for name, loss, count in zip(tied.VALUES, (one, two), parameters, strict=True)
+    }
+
+
+def of_dropout(few, many):
+    best = lambda rate: {str(r): 1.0 + abs(r - rate) for r in dropout.RATES}
+    return {'300': best(few), '12000': best(many)}
+
+
+# A claim's module, a measurement of one seed, what holds, and what does not.
+JUDGED = [
+    (exploding, of_exploding, [(), (0.09,)], [(0.11,), (-0.2,), (0.0, 1.1), (0.0, 0.9), (0.0, 1.0, -0.02)]),
+    (values, of_values, [(), (1e-6, 0.2, 0.2)], [(1e-4,), (0.0, 0.05), (0.0, 0.5, 0.05)]),
+    (lookup, of_lookup, [(), (0.0, 0.9, 3)], [(1e-4,), (0.0, 0.4), (0.0, 0.9, 10), (0.0, 0.9, 3, True)]),
+    (batch_norm, of_batch_norm, [(), (0.0, 0.02)], [(1e-30,), (0.0, 0.0), (0.0, 0.1, (0.4, 0.5))]),
+    (averaging, lambda last, mean: {'last': last, 'mean': mean}, [(2, 1)], [(2, 2), (1, 2)]),
+    (tied, of_tied, [(1, 2)], [(2, 1), (1, 2, (2, 2))]),
+    (pieces, lambda *bits: dict(zip(pieces.TOKENIZERS, bits, strict=True)), [(1, 2, 3)],
+     [(1, 3, 2), (2, 1, 3), (1, 1, 2)]),
+    (ensemble, of_ensemble, [(2, 1, 3), (3, 1, 2)], [(2, 3, 4), (3, 2, 1)]),
+    (bias_claim, of_bias, [(), (0.95, 0.9)], [(0.8, 0.8), (1.0, 0.5)]),
+    (dropout, of_dropout, [(0.3, 0.1), (0.1, 0.0)], [(0.1, 0.1), (0.0, 0.1)]),
+    (horizon, of_horizon, [(20, 40, 80, 160), (0, 5, 5, 160)],
+     [(80, 160, 160, 160), (20, 20, 80, 160), (20, 40, 20, 160), (20, 40, 80, 80)]),
+    (distance_claim, of_distance, [(1, 0, 2)], [(2, 3, 2), (2, 1, 1)]),
+    (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('judged', JUDGED, ids=lambda judged: judged[0].__name__.rpartition('.')[2])
+def test_a_claim_must_hold_with_every_seed(judged):
+    module, measured, good, bad = judged
+    holding = [measured(*arguments) for arguments in good]
+    assert module.judge(holding).holds
+    for arguments in bad:
+        assert not module.judge([*holding, measured(*arguments)]).holds, arguments
