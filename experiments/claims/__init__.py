@@ -31,6 +31,7 @@ from experiments.claims import (
     pronoun,
     recall,
     scaling,
+    similarity,
     smoothing,
     tied,
     values,
@@ -44,6 +45,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content,
+        content, similarity,
     )
 }  # fmt: skip
