@@ -30,6 +30,7 @@ from experiments.claims import (
     pieces,
     pronoun,
     recall,
+    rotary,
     scaling,
     similarity,
     smoothing,
@@ -45,6 +46,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity,
+        content, similarity, rotary,
     )
 }  # fmt: skip
