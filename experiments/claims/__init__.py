@@ -33,6 +33,7 @@ from experiments.claims import (
     rotary,
     scaling,
     similarity,
+    smoother,
     smoothing,
     tied,
     values,
@@ -46,6 +47,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary,
+        content, similarity, rotary, smoother,
     )
 }  # fmt: skip
