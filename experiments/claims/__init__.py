@@ -29,6 +29,7 @@ from experiments.claims import (
     parallelism,
     pieces,
     pronoun,
+    rank,
     recall,
     rotary,
     scaling,
@@ -47,6 +48,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary, smoother,
+        content, similarity, rotary, smoother, rank,
     )
 }  # fmt: skip
