@@ -24,6 +24,7 @@ from experiments.claims import (
     horizon,
     lookup,
     mask,
+    noise_scale,
     offsets,
     order,
     parallelism,
@@ -48,6 +49,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary, smoother, rank,
+        content, similarity, rotary, smoother, rank, noise_scale,
     )
 }  # fmt: skip
