@@ -4,7 +4,7 @@ from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spreads
 from experiments.claims.panels import DOTS, curves
 
-TOKENIZERS = {'bpe': 600, 'characters': 330, 'bytes': 259}  # data.tokenizer and data.pieces
+TOKENIZERS = {'bpe': 600, 'characters': 315, 'bytes': 259}  # data.tokenizer and data.pieces
 LENGTH, SEEDS = 160, 3  # positions of a row, enough for every sentence in bytes
 SOURCE = '§5.1; Sennrich et al. 2016'
 CRITERION = (

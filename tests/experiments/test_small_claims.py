@@ -145,7 +145,7 @@ def test_models_of_an_ensemble_have_the_parameters_of_the_wide_one():
 
 @pytest.mark.parametrize('module, expected', [
     (tied, {'all': 'all', 'none': 'none'}),
-    (pieces, {'bpe': ('bpe', 600), 'characters': ('characters', 330), 'bytes': ('bytes', 259)}),
+    (pieces, {'bpe': ('bpe', 600), 'characters': ('characters', 315), 'bytes': ('bytes', 259)}),
     (dropout, {'300': {'0.0': (300, 0.0), '0.1': (300, 0.1), '0.3': (300, 0.3)},
                '12000': {'0.0': (12000, 0.0), '0.1': (12000, 0.1), '0.3': (12000, 0.3)}}),
 ])  # fmt: skip
