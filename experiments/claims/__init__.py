@@ -40,6 +40,7 @@ from experiments.claims import (
     tied,
     values,
     warmup,
+    wavelengths,
 )
 
 # By file name, in the order in which they are printed.
@@ -49,6 +50,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary, smoother, rank, noise_scale,
+        content, similarity, rotary, smoother, rank, noise_scale, wavelengths,
     )
 }  # fmt: skip
