@@ -11,6 +11,7 @@ from experiments.claims import (
     beams,
     bottleneck,
     content,
+    convolution,
     depth,
     distance,
     distance_bias,
@@ -50,6 +51,6 @@ CLAIMS = {
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary, smoother, rank, noise_scale, wavelengths,
+        content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
     )
 }  # fmt: skip
