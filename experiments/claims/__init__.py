@@ -6,6 +6,7 @@ one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; P
 """
 
 from experiments.claims import (
+    additive,
     averaging,
     batch_norm,
     beams,
@@ -52,5 +53,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
+        additive,
     )
 }  # fmt: skip
