@@ -17,9 +17,9 @@ REPEATED, SEEDS = 3, 3
 DOT, ADDITIVE = SCORES = ('dot', 'additive')
 SOURCE = '§3.2.1'
 CRITERION = (
-    f'outputs and gradients of {LENGTHS[-1]} queries and keys of {WIDTH} numbers, {ROWS} rows: additive scores '
-    'take more than 4 times as long as dot products, and more than 4 times the memory beside inputs and '
-    'outputs, with every seed'
+    f'outputs and gradients of {LENGTHS[-1]} queries and keys of {WIDTH} numbers, {ROWS} rows: additive '
+    'scores take more than 4 times as long as dot products, and more than 4 times the memory beside inputs '
+    'and outputs, with every seed'
 )
 
 

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.claims.claim import Measurements, Verdict, spread
@@ -26,7 +27,7 @@ CRITERION = (
 
 @functools.cache
 def _weights() -> Callable:
-    segments = np.ones((1, KEYS), np.int32)
+    segments = jnp.ones((1, KEYS), jnp.int32)
     inputs = lambda query, key: AttentionInputs(query, key, key, segments, segments)
     return jax.jit(lambda query, key: full.weights(inputs(query, key), causal=False))
 

@@ -13,9 +13,9 @@ SINUSOIDS = ('paper', 't2t')  # values of model.sinusoid
 LAST = 10000 * 2 * math.pi
 SOURCE = '§3.5'
 CRITERION = (
-    f'd_model {D_MODEL}, wavelengths measured at {PLACES} random positions: the first is 2π and the quotients '
-    'of neighbours are equal, within 1e-6, and the last is 10000 · 2π within 1 %, by the equation of the '
-    'paper and in the released code, with every seed'
+    f'd_model {D_MODEL}, wavelengths measured at {PLACES} random positions: the first is 2π and the '
+    'quotients of neighbours are equal, within 1e-6, and the last is 10000 · 2π within 1 %, by the equation '
+    'of the paper and in the released code, with every seed'
 )
 
 

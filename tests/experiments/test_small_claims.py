@@ -7,10 +7,12 @@ import programs
 import pytest
 
 from experiments.claims import (
+    additive,
     averaging,
     batch_norm,
     claim,
     content,
+    convolution,
     dropout,
     ensemble,
     exploding,
@@ -18,12 +20,18 @@ from experiments.claims import (
     horizon,
     lookup,
     mask,
+    noise_scale,
     pieces,
+    rank,
     recall,
+    rotary,
+    similarity,
     small_language,
+    smoother,
     tied,
     toys,
     values,
+    wavelengths,
 )
 from experiments.claims import distance as distance_claim
 from experiments.claims import distance_bias as bias_claim
@@ -249,6 +257,90 @@ def test_what_nouns_attend_to(monkeypatch, english):
     assert content.measure(1) == {'content word': np.mean(others), 'article': np.mean(articles)}
 
 
+def test_products_of_positions(monkeypatch):
+    """Against the sum of the cosines of the angles between two positions."""
+    for name, value in (('D_MODEL', 8), ('LENGTH', 40), ('DISTANCES', (1, 5)), ('NEAR', 3)):
+        monkeypatch.setattr(similarity, name, value)
+    found = similarity.measure(1)
+    angles = np.outer((1, 5), 10000.0 ** (-np.arange(4) / 4))
+    np.testing.assert_allclose(found['mean'], np.cos(angles).mean(axis=1), rtol=1e-5)
+    assert max(found['range']) < 1e-6 and found['plain'] < -0.9 and abs(found['projected']) < 0.9
+
+
+def test_products_of_rotated_vectors(monkeypatch):
+    """Against the mean of cosines, weighted by the squares of each rotated pair."""
+    for name, value in (('LENGTH', 12), ('DISTANCES', (1, 5)), ('VECTORS', 2)):
+        monkeypatch.setattr(rotary, name, value)
+    found = rotary.measure(1)
+    vectors = np.random.default_rng(1).normal(size=(2, 1, 64)).astype(np.float32)[:, 0]
+    squares = (vectors**2).reshape(2, 2, 32).sum(axis=1)
+    angles = np.outer((1, 5), 10000.0 ** (-np.arange(32) / 32))
+    expected = (np.cos(angles) @ squares.T / squares.sum(axis=1)).mean(axis=1)
+    np.testing.assert_allclose(found['rotated']['mean'], expected, rtol=1e-5)
+    assert max(found['rotated']['range']) < 1e-5 and max(found['added']['range']) > 0.01
+
+
+def test_weights_of_a_smoother():
+    rng = np.random.default_rng(1)
+    queries, keys = rng.normal(size=(2, 64, 16))
+    queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+    norm = lambda x: np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    squares = ((queries[:, None] - keys / 4) ** 2).sum(axis=-1)
+    expected = np.abs(norm(4 * queries @ keys.T / 4) - norm(-2 * squares)).sum(axis=1) / 2
+    found = smoother.differences(smoother.ANY, 4, np.random.default_rng(1))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert smoother.differences(smoother.ONE, 4, np.random.default_rng(1)).max() < 1e-5
+
+
+def test_differences_between_positions(monkeypatch):
+    x = np.asarray([[[3.0, 0.0], [-3.0, 4.0]]])
+    # The mean is (0, 2), and both are (3, 2) from it.
+    np.testing.assert_allclose(rank.difference(x), (2 * 13 / (9 + 25)) ** 0.5)
+    monkeypatch.setattr(rank, 'LAYERS', 2)
+    monkeypatch.setattr(rank, '_programs', lambda: (lambda key, x: None, lambda params, x: 0 * x + 1))
+    found = rank.measure(1)
+    assert found[rank.ALONE][1:] == [0, 0] and min(found[rank.ADDED]) > 0.1
+
+
+def test_noise_of_gradients():
+    """With noise of variance 1 / tokens in each number, the scale is their number over |G|²."""
+    rng = np.random.default_rng(0)
+    mean = rng.normal(size=50)
+    drawn = [(mean + rng.normal(size=50) / 100**0.5, 100.0) for _ in range(2000)]
+    assert noise_scale.noise_scale(iter(drawn)) == pytest.approx(50 / np.sum(mean**2), rel=0.02)
+
+
+def test_wavelengths_of_a_sinusoid(monkeypatch):
+    monkeypatch.setattr(wavelengths, 'D_MODEL', 8)
+    exponents = {'paper': np.arange(4) / 4, 't2t': np.arange(4) / 3}
+    for kind, exponent in exponents.items():
+        found = wavelengths.wavelengths(kind, np.asarray([3, 70, 4000]))
+        np.testing.assert_allclose(found, 2 * np.pi * 10000.0**exponent, rtol=1e-9)
+
+
+def test_convolutions_of_width_one(monkeypatch):
+    monkeypatch.setattr(convolution, 'ACTIVATIONS', ('relu',))
+    found = convolution.measure(1)['relu']
+    assert found['difference'] < 1e-6 and found['others'] == 0 < found['own']
+
+
+def test_scores_whose_cost_is_compared():
+    """Both are gradients of the same attention, with the scores of nn/alignment.py."""
+    for score in additive.SCORES:
+        program, mib = additive._program(score, 4)
+        query, keys, held, weights = additive._inputs(score, 4, 1)
+        if score == additive.ADDITIVE:
+            inner = np.tanh((query @ weights.query)[:, :, None] + keys[:, None])
+            logits = inner @ weights.vector
+        else:
+            logits = np.einsum('bqd,bkd->bqk', query, keys)
+        w = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        loss, gradients = program(query, keys, held, weights)
+        np.testing.assert_allclose(loss, np.square(w @ held).sum(), rtol=1e-4)
+        np.testing.assert_allclose(gradients[2], 2 * np.swapaxes(w, 1, 2) @ (w @ held), rtol=1e-3, atol=1e-4)
+        assert mib > 0
+
+
 def of_exploding(rate=0.0, clipped=1.0, neutral=0.001):
     exact = {str(r): {'rate': np.log(r) * (1 + rate) if r != 1 else neutral} for r in exploding.RADII}
     return {r: at | {'norm': 2.0, 'clipped': clipped} for r, at in exact.items()}
@@ -301,6 +393,36 @@ def of_dropout(few, many):
     return {'300': best(few), '12000': best(many)}
 
 
+def of_similarity(means=(0.9, 0.5), range_=0.0, plain=-0.9, projected=0.0):
+    return {'mean': list(means), 'range': [0.0, range_], 'plain': plain, 'projected': projected}
+
+
+def of_rotary(rotated=0.0, added=0.5, means=(0.9, 0.5)):
+    at = lambda means, range_: {'mean': list(means), 'range': [0.0, range_]}
+    return {'rotated': at(means, rotated), 'added': at((1, 1), added)}
+
+
+def of_smoother(one=0.0, any_length=0.2):
+    lengths = zip(smoother.LENGTHS, (one, any_length), strict=True)
+    return {name: {'greatest': [0.0, x], 'mean': [0.5, x]} for name, x in lengths}
+
+
+def of_wavelengths(last=1.0, first=1.0, bend=1.0):
+    waves = 2 * np.pi * np.geomspace(1.0, 10000.0 * last, 4) * [first, 1, bend, 1]
+    return {'paper': waves.tolist(), 't2t': (2 * np.pi * np.geomspace(1.0, 10000.0, 4)).tolist()}
+
+
+def of_convolution(difference=0.0, others=0.0):
+    good = {'difference': 0.0, 'own': 1.0, 'others': 0.0}
+    one = good | {'difference': difference, 'others': others}
+    return dict.fromkeys(convolution.ACTIVATIONS, good) | {'gelu': one}
+
+
+def of_additive(seconds, mib):
+    at = lambda seconds, mib: {str(n): {'seconds': seconds, 'MiB': mib} for n in additive.LENGTHS}
+    return {'dot': at(1.0, 2.0), 'additive': at(seconds, 2 * mib)}
+
+
 # A claim's module, a measurement of one seed, what holds, and what does not.
 JUDGED = [
     (exploding, of_exploding, [(), (0.09,)], [(0.11,), (-0.2,), (0.0, 1.1), (0.0, 0.9), (0.0, 1.0, -0.02)]),
@@ -317,6 +439,16 @@ JUDGED = [
     (horizon, of_horizon, [(20, 40, 80, 160), (0, 5, 5, 160)],
      [(80, 160, 160, 160), (20, 20, 80, 160), (20, 40, 20, 160), (20, 40, 80, 80)]),
     (distance_claim, of_distance, [(1, 0, 2)], [(2, 3, 2), (2, 1, 1)]),
+    (similarity, of_similarity, [(), ((0.5, 0.1), 1e-5, 0.6, 0.1)],
+     [((0.5, 0.6),), ((0.9, 0.5), 1e-3), ((0.9, 0.5), 0.0, -0.4), ((0.9, 0.5), 0.0, -0.9, -0.3)]),
+    (rotary, of_rotary, [(), (1e-5, 0.2)], [(1e-3,), (0.0, 0.05), (0.0, 0.5, (0.5, 0.5))]),
+    (smoother, of_smoother, [(), (1e-5, 0.11)], [(1e-3,), (0.0, 0.09)]),
+    (rank, lambda alone=0.0, added=0.5: {rank.ALONE: [1, alone], rank.ADDED: [1, added]}, [(), (1e-4, 0.2)],
+     [(1e-2,), (0.0, 0.05)]),
+    (noise_scale, lambda first, last: {'5': first, '150': last}, [(1, 3)], [(1, 2), (-1, 3), (3, 1)]),
+    (wavelengths, of_wavelengths, [(), (1.005,)], [(0.965,), (1.0, 1.001), (1.0, 1.0, 1.001)]),
+    (convolution, of_convolution, [(), (1e-6,)], [(1e-4,), (0.0, 1e-30)]),
+    (additive, of_additive, [(5, 5)], [(3, 5), (5, 3)]),
     (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
 ]  # fmt: skip
 
