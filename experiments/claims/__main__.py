@@ -65,7 +65,8 @@ def check(names: Sequence[str]) -> None:
     """
     checked = history.check({name: CLAIMS[name].CRITERION for name in names})
     for claim in checked:
-        print(f'{claim.claim}: {claim.wrong or "criterion before result"}; {claim.code}')
+        verdict = f'{claim.wrong or "criterion before result"}; {claim.code}'
+        print(f'{claim.claim}: {verdict if claim.code else "no committed result"}')
     wrong = [claim.claim for claim in checked if claim.wrong]
     if wrong:
         raise ConfigError(f'--check: {len(wrong)} of {len(checked)} claims fail: {", ".join(wrong)}')

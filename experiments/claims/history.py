@@ -24,7 +24,10 @@ SUPERSEDED = {
 
 
 class Checked(NamedTuple):
-    """What the history says about a claim: what is wrong, if anything, and what code its result has."""
+    """What the history says about a claim: what is wrong, if anything, and what code measured its result.
+
+    Without a committed result, both are empty.
+    """
 
     claim: str
     wrong: str
@@ -74,7 +77,7 @@ class _Git:
             cut = self._run('rev-parse', '--short', superseded[0], missing='').strip()
             log = log[log.index(cut) + 1 :] if cut in log else log
         if not log:
-            return Checked(name, '', 'no committed result')
+            return Checked(name, '', '')
         texts = {commit: json.loads(self._show(commit, file))['criterion'] for commit in log}
         first = log[0]
         changed = [commit for commit in log if texts[commit] != texts[first]]
@@ -127,7 +130,7 @@ class _Git:
         if same and not edited:
             return 'measured by the present code'
         later = self._run('rev-list', '--count', f'{commit}..HEAD').strip()
-        return f'measured by {short}{edited}, {later} commits ago'
+        return f'measured by {short}{edited}, {later} commit{"s" * (later != "1")} ago'
 
 
 def _values(tree: ast.Module, name: str) -> Iterator[ast.expr]:

@@ -50,7 +50,7 @@ def repository(tmp_path):
 
 
 def test_a_criterion_before_its_result(repository):
-    assert repository.check() == ('first', '', 'no committed result')
+    assert repository.check() == ('first', '', '')
     repository.commit(result={'criterion': TEXT})
     # The file can change where the criterion does not.
     repository.commit(claims={'first.py': FIRST + 'OTHER = 1\n'})
