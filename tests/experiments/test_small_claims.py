@@ -192,6 +192,41 @@ def test_texts_with_all_lags():
     np.testing.assert_array_equal(batch['weight'].sum(axis=1), 1)
 
 
+def test_shares_that_are_recalled(monkeypatch):
+    """By models that recall the first three lags; each kind of layer is trained on the texts above."""
+    trained = []
+
+    def train(config, generate, updates, seed):
+        trained.append(
+            (config.model.kind, generate(np.random.default_rng(seed))['text'].tokens.shape, updates)
+        )
+
+    def answers(config, params, batch):
+        tokens = batch['text'].tokens.copy()
+        tokens[np.arange(len(tokens)) % 6 > 2, -1] = 0
+        return tokens
+
+    monkeypatch.setattr(toys, 'train', train)
+    monkeypatch.setattr(toys, 'answers', answers)
+    found = horizon.measure(1)
+    assert list(found) == list(recall.LAYERS)
+    assert all(list(shares.values()) == [1, 1, 1, 0, 0, 0] for shares in found.values())
+    assert trained == [('recurrent', (30, 163), 300)] * 3 + [('transformer', (30, 163), 300)]
+
+
+def test_biases_that_are_compared(monkeypatch):
+    trained = []
+
+    def train(config, generate, updates, seed):
+        trained.append((generate(np.random.default_rng(seed))['text'].tokens.shape, updates))
+        return config.model.positions
+
+    monkeypatch.setattr(toys, 'train', train)
+    monkeypatch.setattr(extrapolation, 'accuracy', lambda config, params, seed: [params, seed])
+    assert bias_claim.measure(2) == {'alibi': ['alibi', 2], 'buckets': ['buckets', 2]}
+    assert trained == [((64, 32), 500)] * 2
+
+
 def test_horizons():
     at = lambda *shares: dict(zip(map(str, horizon.LAGS), shares, strict=True))
     assert horizon.horizon(at(1, 1, 1, 1, 1, 1)) == 160
@@ -308,6 +343,9 @@ def test_noise_of_gradients():
     mean = rng.normal(size=50)
     drawn = [(mean + rng.normal(size=50) / 100**0.5, 100.0) for _ in range(2000)]
     assert noise_scale.noise_scale(iter(drawn)) == pytest.approx(50 / np.sum(mean**2), rel=0.02)
+    # Two gradients of 10 tokens: |G|² is their product, the variance of a token 10 |g - h|² / 2.
+    g, h = np.asarray([3.0, 0.0]), np.asarray([1.0, 2.0])
+    assert noise_scale.noise_scale(iter([(g, 10.0), (h, 10.0)])) == pytest.approx(40 / 3)
 
 
 def test_wavelengths_of_a_sinusoid(monkeypatch):
