@@ -6,22 +6,43 @@ one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; P
 """
 
 from experiments.claims import (
+    additive,
+    averaging,
+    batch_norm,
     beams,
     bottleneck,
+    content,
+    convolution,
     depth,
+    distance,
+    distance_bias,
+    dropout,
+    ensemble,
+    exploding,
     extrapolation,
     gradients,
     head_count,
     heads,
+    horizon,
+    lookup,
     mask,
+    noise_scale,
     offsets,
     order,
     parallelism,
+    pieces,
     pronoun,
+    rank,
     recall,
+    rotary,
     scaling,
+    similarity,
+    smoother,
     smoothing,
+    tied,
+    values,
     warmup,
+    wavelengths,
 )
 
 # By file name, in the order in which they are printed.
@@ -29,6 +50,9 @@ CLAIMS = {
     module.__name__.rpartition('.')[2]: module
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
-        extrapolation, head_count, smoothing, beams, heads, pronoun,
+        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
+        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
+        content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
+        additive,
     )
 }  # fmt: skip

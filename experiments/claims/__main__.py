@@ -1,8 +1,10 @@
 """Measures claims of papers, and reports which of them hold.
 
     python -m experiments.claims [NAME...] [--output=FOLDER]
+    python -m experiments.claims [NAME...] --check
 
-Each claim takes a few minutes on two CPU cores at most.
+Each claim takes a few minutes on two CPU cores at most. `--check` measures nothing: it verifies in git's
+history that criteria were committed before their first results, and not changed after them.
 """
 
 import json
@@ -14,7 +16,7 @@ from collections.abc import Sequence
 
 import matplotlib
 
-from experiments.claims import CLAIMS
+from experiments.claims import CLAIMS, history
 from experiments.claims.claim import OVER_SEEDS
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
@@ -37,11 +39,15 @@ def run(call: Call) -> None:
     for name in call.words:
         if name not in CLAIMS:
             raise ConfigError(f'{name!r}: no such claim; choose from {", ".join(CLAIMS)}')
+    names = list(dict.fromkeys(call.words) or CLAIMS)
+    if call.flags.check:
+        check(names)
+        return
     folder = pathlib.Path(call.flags.output)
     folder.mkdir(parents=True, exist_ok=True)
     # Each seed compiles its own program that draws initial parameters; later runs reuse it.
     process.keep_programs()
-    for name in dict.fromkeys(call.words) or CLAIMS:
+    for name in names:
         result = measure(name, CLAIMS[name], folder)
         verdict = 'holds' if result['holds'] else 'FAILS'
         line = f'{name}: {verdict}: {result["number"]} ({result["seconds"]:.0f} s)'
@@ -49,6 +55,21 @@ def run(call: Call) -> None:
     results = read(folder)
     files.write_text(folder / 'claims.md', formats.markdown(*table(results, wide=True)))
     print(formats.terminal(*table(results, wide=False)), end='')
+
+
+def check(names: Sequence[str]) -> None:
+    """Prints what git's history says about each claim's criterion and result.
+
+    Raises:
+      ConfigError: a criterion was changed after a result, or not committed before it.
+    """
+    checked = history.check({name: CLAIMS[name].CRITERION for name in names})
+    for claim in checked:
+        verdict = f'{claim.wrong or "criterion before result"}; {claim.code}'
+        print(f'{claim.claim}: {verdict if claim.code else "no committed result"}')
+    wrong = [claim.claim for claim in checked if claim.wrong]
+    if wrong:
+        raise ConfigError(f'--check: {len(wrong)} of {len(checked)} claims fail: {", ".join(wrong)}')
 
 
 def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[str, object]:
@@ -124,13 +145,14 @@ COMMANDS = {
     '': Command(
         'Measures claims, all if none is named, and prints which of them hold.',
         run,
-        ('output',),
-        examples=('{}', '{} gradients recall --output=FOLDER'),
+        ('output', 'check'),
+        examples=('{}', '{} gradients recall --output=FOLDER', '{} --check'),
         words=('[NAME...]',),
     )
 }
 FLAGS = {
     'output': Flag(str, 'runs/claims', 'folder for figures, numbers and tables', 'FOLDER'),
+    'check': Flag(bool, False, "verify in git's history that criteria precede results; measure nothing"),
 }
 
 

@@ -1,7 +1,7 @@
 """Trains small models for the claims, and formats statistics over seeds or over pairs of sentences."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -62,11 +62,18 @@ def prepared(config: Config) -> Dataset:
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
     """Trains with an update per batch; `seed` draws the initial parameters, `train.seed` the dropout."""
+    for params in checkpoints(config, batches, seed):
+        last = params
+    return jax.device_get(last)
+
+
+def checkpoints(config: Config, batches: Iterable[Batch], seed: int) -> Iterator[models.Params]:
+    """Trains as `train` does, and yields the parameters after each update, valid until the next one."""
     first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
     for batch in batches:
         state, _ = update(state, parallel.to_devices(batch, config.train.microbatches))
-    return jax.device_get(state.params)
+        yield state.params
 
 
 @functools.cache

@@ -1,0 +1,145 @@
+"""Verifies in git's history that each claim's criterion was committed before its first result, and kept."""
+
+import ast
+import json
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from transformer.config import ConfigError
+
+FOLDER = pathlib.Path(__file__).parent
+RESULTS = FOLDER.parent / 'results' / 'claims'
+# Claims that were measured again after a change of the criterion: the last commit whose result does not
+# count, and what was changed.
+SUPERSEDED = {
+    'bottleneck': ('9b4f169', '400 updates became 300, to save time'),
+    'offsets': ('8c51829', 'the wording named offsets that were not measured'),
+    'head_count': ('3ef1e08', '600 updates became 300, to save time'),
+    'heads': ('709c0c7d', 'a second training was added'),
+    'pronoun': ('709c0c7d', 'a second training was added'),
+}
+
+
+class Checked(NamedTuple):
+    """What the history says about a claim: what is wrong, if anything, and what code measured its result.
+
+    Without a committed result, both are empty.
+    """
+
+    claim: str
+    wrong: str
+    code: str
+
+
+def check(
+    criteria: Mapping[str, str],
+    modules: pathlib.Path = FOLDER,
+    results: pathlib.Path = RESULTS,
+    superseded: Mapping[str, tuple[str, str]] = SUPERSEDED,
+) -> list[Checked]:
+    """Checks claims, given their present criteria by name; `modules` has a file for each.
+
+    Raises:
+      ConfigError: git's history is missing.
+    """
+    git = _Git(modules, results)
+    return [git.check(name, text, superseded.get(name)) for name, text in criteria.items()]
+
+
+class _Git:
+    """Git's history of the folders of claims and results."""
+
+    def __init__(self, modules: pathlib.Path, results: pathlib.Path):
+        self.modules, self.results = modules, results
+        shallow = self._run('rev-parse', '--is-shallow-repository', missing='')
+        if shallow != 'false\n':
+            has = 'a shallow clone; `git fetch --unshallow` gets it' if shallow else 'not in a git checkout'
+            raise ConfigError(f"--check: needs git's history, and this is {has}")
+
+    def _run(self, *words: str, missing: str | None = None) -> str:
+        """Runs git in the folder of modules. Where it fails, it returns `missing`, unless that is None."""
+        try:
+            call = ('git', '-C', str(self.modules), *words)
+            return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            if missing is None:
+                raise
+            return missing
+
+    def check(self, name: str, criterion: str, superseded: tuple[str, str] | None) -> Checked:
+        """Checks one claim."""
+        file = self.results / f'{name}.json'
+        log = self._run('log', '--reverse', '--format=%h', '--', str(file), missing='').split()
+        if superseded:
+            cut = self._run('rev-parse', '--short', superseded[0], missing='').strip()
+            log = log[log.index(cut) + 1 :] if cut in log else log
+        if not log:
+            return Checked(name, '', '')
+        texts = {commit: json.loads(self._show(commit, file))['criterion'] for commit in log}
+        first = log[0]
+        changed = [commit for commit in log if texts[commit] != texts[first]]
+        wrong = ''
+        if not any(self._has(parent, first, name) for parent in self._parents(first)):
+            wrong = f'its criterion was not committed before its first result ({first})'
+        elif changed or criterion != texts[first]:
+            where = f' in {changed[0]}' if changed else ''
+            wrong = f'its criterion was changed{where} after its first result ({first})'
+        code = self._code(name, json.loads(file.read_text()))
+        if superseded:
+            code = f'{code}; results up to {superseded[0]} do not count ({superseded[1]})'
+        return Checked(name, wrong, code)
+
+    def _parents(self, commit: str) -> list[str]:
+        return self._run('log', '-1', '--format=%p', commit).split()
+
+    def _show(self, commit: str, file: pathlib.Path) -> str:
+        # A path that begins with ./ is relative to git's working directory.
+        return self._run('show', f'{commit}:./{os.path.relpath(file, self.modules)}', missing='')
+
+    def _has(self, parent: str, commit: str, name: str) -> bool:
+        """Returns whether a commit's criterion, with all that it is made of, was the same in its parent."""
+        before, after = (list(self._definitions(c, name, 'CRITERION')) for c in (parent, commit))
+        return bool(after) and before == after
+
+    def _definitions(self, commit: str, module: str, name: str) -> Iterator[str]:
+        """Yields the value of a name, and those of the names in it, also in other claims' modules."""
+        tree = ast.parse(self._show(commit, self.modules / f'{module}.py'))
+        for value in _values(tree, name):
+            yield ast.dump(value)
+            for part in ast.walk(value):
+                if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+                    yield from self._definitions(commit, part.value.id, part.attr)
+                elif isinstance(part, ast.Name) and part.id != name:
+                    yield from self._definitions(commit, module, part.id)
+
+    def _code(self, name: str, result: Mapping) -> str:
+        """Says whether a result was measured by the present code, or by which commit."""
+        revision = result.get('versions', {}).get('git') or ''
+        commit = revision.rstrip('+')
+        short = (
+            self._run('rev-parse', '--short', f'{commit}^{{commit}}', missing='').strip() if commit else ''
+        )
+        if not short:
+            return f'measured by {commit[:7]}, not in this history' if commit else 'measured by unknown code'
+        paths = [f'{name}.py', 'claim.py', ':/transformer']
+        same = not self._run('diff', '--name-only', commit, '--', *paths).strip()
+        edited = ' with uncommitted changes' if revision.endswith('+') else ''
+        if same and not edited:
+            return 'measured by the present code'
+        later = self._run('rev-list', '--count', f'{commit}..HEAD').strip()
+        return f'measured by {short}{edited}, {later} commit{"s" * (later != "1")} ago'
+
+
+def _values(tree: ast.Module, name: str) -> Iterator[ast.expr]:
+    """Yields what a module assigns to a name. In earlier versions a criterion was a keyword of a call."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        names = (part for target in node.targets for part in ast.walk(target))
+        if any(isinstance(part, ast.Name) and part.id == name for part in names):
+            yield node.value
+        calls = (part for part in ast.walk(node.value) if isinstance(part, ast.Call))
+        yield from (key.value for call in calls for key in call.keywords if key.arg == name.lower())
