@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from etils import epath
+
 from transformer import config as configs
 from transformer import files
 from transformer.config import Config, ConfigError
@@ -69,7 +71,9 @@ class Comparison(NamedTuple):
     band: float
 
 
-def references(config: Config, manifest: Mapping[str, object], root: files.Path = RESULTS) -> list[Reference]:
+def references(
+    config: Config, manifest: Mapping[str, object], root: pathlib.Path = RESULTS
+) -> list[Reference]:
     """Returns the committed trainings with the fewest options that differ, at most `MOST_DIFFERENT`.
 
     Their dev splits have the same pieces and their task has the same options, so that dev losses can be
@@ -81,7 +85,7 @@ def references(config: Config, manifest: Mapping[str, object], root: files.Path 
         committed = curve.read(file)
         if committed.data['dev'] != here['dev']:
             continue
-        record = workdir.read_result(file.parent)['config']
+        record = workdir.read_result(epath.Path(file.parent))['config']
         differ = configs.record_differences(record, config)
         differ.pop('train.seed', None)
         if not any(key == 'train.task' or key.startswith(f'{group}.') for key in differ):
@@ -128,7 +132,7 @@ def _ahead(point: Point) -> float:
     return math.log(point.reference / point.loss)
 
 
-def describe(run: Run, root: files.Path = RESULTS) -> list[str]:
+def describe(run: Run, root: pathlib.Path = RESULTS) -> list[str]:
     """Returns lines that say whether a training is on track, and if it is not, the likely reasons."""
     found = references(run.config, run.manifest, root)
     if not found:
@@ -177,7 +181,7 @@ def _are_numbers(there: object, here: object) -> bool:
     return all(isinstance(x, int | float) and not isinstance(x, bool) for x in (there, here)) and there != 0
 
 
-def _without_reference(config: Config, root: files.Path) -> list[str]:
+def _without_reference(config: Config, root: pathlib.Path) -> list[str]:
     if not root.is_dir():
         return ['reference: none here: the curves are in experiments/results of a checkout']
     lines = [
@@ -191,7 +195,7 @@ def _without_reference(config: Config, root: files.Path) -> list[str]:
     return lines
 
 
-def public_band(root: files.Path = RESULTS) -> str:
+def public_band(root: pathlib.Path = RESULTS) -> str:
     """Describes the final dev scores of public trainings at WMT's scale.
 
     Raises:
@@ -211,7 +215,7 @@ def public_band(root: files.Path = RESULTS) -> str:
 
 
 def notes(
-    config: Config, manifest: Mapping[str, object], root: files.Path = RESULTS
+    config: Config, manifest: Mapping[str, object], root: pathlib.Path = RESULTS
 ) -> Callable[[Mapping[int, float]], str]:
     """Returns a function from a training's dev losses by update to the note that its progress shows.
 

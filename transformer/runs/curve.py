@@ -20,6 +20,9 @@ _SHAPE = {
 _DIGITS = 5  # significant
 _DERIVED = 'dev_perplexity'
 
+# A line of metrics.jsonl: its step and its numbers, of which None was not finite.
+Line = Mapping[str, int | float | None]
+
 
 class Curve(NamedTuple):
     """A training's curve.
@@ -32,14 +35,14 @@ class Curve(NamedTuple):
 
     params_sha256: str
     data: Mapping[str, str]
-    points: Sequence[Mapping[str, float]]
+    points: Sequence[Line]
 
     def dev_losses(self) -> dict[int, float]:
         """Returns the dev losses by update."""
         return {int(p['step']): p['dev_loss'] for p in self.points if p.get('dev_loss') is not None}
 
 
-def thinned(lines: Sequence[Mapping[str, float]], most: int = POINTS) -> list[dict[str, float]]:
+def thinned(lines: Sequence[Line], most: int = POINTS) -> list[Line]:
     """Selects at most `most` lines of metrics.jsonl, evaluations first, and keeps losses and dev scores.
 
     Lines are evenly spaced among the evaluations and among the others. The last evaluation is selected.
@@ -51,7 +54,7 @@ def thinned(lines: Sequence[Mapping[str, float]], most: int = POINTS) -> list[di
     return [_losses(line) for line in sorted(chosen, key=lambda line: line['step'])]
 
 
-def _evenly(lines: list, most: int) -> list:
+def _evenly(lines: list[Line], most: int) -> list[Line]:
     if len(lines) <= most:
         return [*lines]
     if most < 2:
@@ -59,7 +62,7 @@ def _evenly(lines: list, most: int) -> list:
     return [lines[round(i * (len(lines) - 1) / (most - 1))] for i in range(most)]
 
 
-def _losses(line: Mapping[str, float]) -> dict[str, float]:
+def _losses(line: Line) -> Line:
     names = [n for n in line if (n == 'loss' or n.startswith('dev_')) and n != _DERIVED]
     rounded = {n: None if line[n] is None else float(f'{line[n]:.{_DIGITS}g}') for n in names}
     return {'step': int(line['step']), **rounded}
