@@ -48,9 +48,9 @@ def config_of(texts, **changes):
     common = {
         'train__task': 'classify', 'data__source': 'table', 'data__train': 'train.tsv',
         'data__dev': 'dev.tsv', 'data__test': 'dev.tsv', 'data__columns': 'label=1,text=2',
-        'data__batch_tokens': 1536, 'train__steps': STEPS, 'train__warmup_steps': 5, 'train__peak_lr': 0.02, 'train__schedule': 'linear',
-        'train__decay_steps': STEPS, 'train__log_every': 5, 'train__eval_every': 5,
-        'train__checkpoint_every': 15,
+        'data__batch_tokens': 1536, 'train__steps': STEPS, 'train__warmup_steps': 5,
+        'train__peak_lr': 0.02, 'train__schedule': 'linear', 'train__decay_steps': STEPS,
+        'train__log_every': 5, 'train__eval_every': 5, 'train__checkpoint_every': 15,
     }  # fmt: skip
     return toys.config_of(texts, **(common | changes))
 
