@@ -106,7 +106,7 @@ def test_the_work_directory(through):
     names = {path.name for path in through.iterdir()}
     assert names == {
         'config.json', 'environment.json', 'tokenizer.model', 'data.lock.json', 'checkpoints',
-        'metrics.jsonl', 'tensorboard', 'translations', 'figures', 'result.json', 'data',
+        'metrics.jsonl', 'tensorboard', 'translations', 'figures', 'result.json', 'curve.json', 'data',
         '.lock', '.result.lock',
     }  # fmt: skip
     result = json.loads((through / 'result.json').read_text())

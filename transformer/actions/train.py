@@ -14,6 +14,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.actions import data as run_data
+from transformer.actions import on_track
 from transformer.actions.evaluate import score_split
 from transformer.config import Config, ConfigError
 from transformer.config.files import find_config, lock_beside, read_config_file
@@ -22,7 +23,7 @@ from transformer.data.batches import Batches
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
-from transformer.runs import metrics, owner, process, restore, warm_start, workdir
+from transformer.runs import curve, metrics, owner, process, restore, warm_start, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.restore import Origin, Trained
@@ -197,6 +198,7 @@ def _train(
                 on_metrics,
                 header,
                 functools.partial(warm_start.first_params, record) if record else None,
+                on_track.notes(config, dataset.manifest),
             )
     finally:
         checkpoints.close()
@@ -237,7 +239,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
 
 
 def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_per_epoch: int) -> None:
-    """Averages checkpoints if the config asks for it, and writes result.json without new scores."""
+    """Averages checkpoints if the config asks for it, and writes curve.json and an unscored result.json."""
     train = run.config.train
     if train.average_last:
         last = _number_averaged(run.config, done.step)
@@ -269,6 +271,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         return new | {'evaluated': bool(scores), 'scores': scores} | later
 
     workdir.update_result(run.folder, replace)
+    curve.write(run.folder, run.manifest, digest)
 
 
 def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -> str:

@@ -28,6 +28,7 @@ with epy.lazy_imports():
     from transformer.actions import data as run_data
     from transformer.actions import diagnose as diagnosis
     from transformer.actions import evaluate as evaluation
+    from transformer.actions import on_track
     from transformer.actions import train as training
     from transformer.cli import score_pairs as pairs
     from transformer.cli import streams, wandb_metrics
@@ -308,6 +309,7 @@ def diagnose(call: Call) -> None:
     outcome, findings = diagnosis.diagnose(run, split, call.changes)
     for seen, matters, change in findings:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
+    print('\n'.join(map(fold, on_track.describe(run))))
     unscored = '' if outcome.entry else f'; {split} has no scores yet, which run.py evaluate makes'
     print(f'{run.folder}: findings on {split}: {len(findings)}{unscored}')
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from etils import epath, epy
 from rich.progress import TextColumn
@@ -32,6 +32,8 @@ SHOWN = {
 _BAR, _TIME = 10, 9
 
 OnMetrics = Callable[[int, dict[str, float]], object]
+# From the dev losses so far, by update, to a note about the last, which can be empty.
+Note = Callable[[Mapping[int, float]], str]
 
 
 def header(config: Config, workdir: epath.Path, lock: manifest.Manifest, steps_per_epoch: int) -> list[str]:
@@ -63,6 +65,7 @@ class Metrics:
       on_metrics: called with each step and its numbers.
       header: lines to show first.
       watched: the measure on dev that decides which checkpoint is best. The bar shows it early.
+      note: compares the dev losses so far with a reference.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Metrics:
         on_metrics: OnMetrics | None = None,
         header: Sequence[str] = (),
         watched: str = 'loss',
+        note: Note | None = None,
     ):
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._workdir, self._first, self._board = workdir, step + 1, None
@@ -84,6 +88,8 @@ class Metrics:
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps, self._watched = steps, f'dev_{watched}'
         self._latest: dict[str, float] = {}
+        self._note, self._remark = note, ''
+        self._dev = dict(metrics_file.dev_losses(workdir)) if workdir and note else {}
         self._shown, self._doing = '', ''
         say = lambda seconds: print_line(self._bar, f'{self._doing} ({seconds:.0f} s)')
         self._heartbeat = Heartbeat(say)
@@ -130,11 +136,16 @@ class Metrics:
             self._on_metrics(step, dict(numbers))
         # The scores on dev stay visible until the next evaluation.
         self._latest |= numbers
-        fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
-        self._shown = fitting(self._latest, self._bar.console.width - fixed, self._watched)
+        if self._note and math.isfinite(numbers.get('dev_loss', math.nan)):
+            self._dev[step] = numbers['dev_loss']
+            self._remark = self._note(self._dev)
+        remark = f'  {self._remark}' if self._remark else ''
+        fixed = len(remark) + len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
+        self._shown = fitting(self._latest, self._bar.console.width - fixed, self._watched) + remark
         self._bar.update(self._task, completed=step, numbers=self._shown)
         if self._bar.disable:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
+            text += remark if 'dev_loss' in numbers else ''
             print_line(self._bar, f'step {step}/{self._steps}  {text}')
 
 

@@ -19,7 +19,7 @@ from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.progress import Heartbeat, make_bar, print_line
 from transformer.runs.checkpoint import CONFIG, Checkpoints
-from transformer.runs.metrics import Metrics, OnMetrics
+from transformer.runs.metrics import Metrics, Note, OnMetrics
 from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import ComputeSums, TrainState, initial_state, started_state, train_step
@@ -84,6 +84,7 @@ def train(
     on_metrics: OnMetrics | None = None,
     header: Sequence[str] = (),
     start: Callable[[models.Params], models.Params] | None = None,
+    note: Note | None = None,
 ) -> tuple[TrainState, TrainingPosition]:
     """Trains from the newest checkpoint, or from step 0, to the last step or until patience runs out.
 
@@ -93,6 +94,7 @@ def train(
       workdir: the folder of the metrics, or None in processes that do not write.
       stop_signal: returns the number of a signal that asks to stop, or None.
       start: maps the seed's parameters to the first step's, if there is no checkpoint.
+      note: compares the dev losses so far with a reference, for the progress.
 
     Raises:
       NonFiniteError: a loss or gradient is not finite. It names the step and the last good checkpoint.
@@ -107,7 +109,7 @@ def train(
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
-    with Metrics(workdir, done.step, end, on_metrics, header, config.train.best_by) as metrics:
+    with Metrics(workdir, done.step, end, on_metrics, header, config.train.best_by, note) as metrics:
         update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
