@@ -347,3 +347,23 @@ def test_what_is_no_model_is_refused(tmp_path):
     for name, told in (('text', 'neither a S'), ('empty', 'neither a S'), ('no', 'No such file')):
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
             foreign.read_foreign(tmp_path / name)
+
+
+WORDS = [' the cat sees the <unk> ', 'the dog  sees a\tcat', '', 'a </s>']
+
+
+def test_words_by_frequency():
+    # the 3, sees 2, a 1, a\tcat 1, cat 1, dog 1; of equals, the first in the alphabet.
+    made = kinds.read(vocabulary.train(WORDS, 7, 'words'))
+    assert made.pieces(range(made.size)) == ['<pad>', '</s>', '<unk>', 'the', 'sees', 'a', 'a\tcat']
+    assert made.encode(' the  cat sees </s> a <unk>') == [3, UNK, 4, UNK, 5, UNK, EOS]
+    assert made.decode([3, 5, EOS, 4]) == 'the a'
+    assert vocabulary.train(WORDS, 7, 'words') == made.content
+    made = kinds.read(vocabulary.train(WORDS, 6, 'words', ['dog']))
+    assert made.pieces(range(made.size))[3:] == ['dog', 'the', 'sees']
+
+
+@pytest.mark.parametrize(('sentences', 'pieces'), [(WORDS, 10), (WORDS, 3), ([' <unk> '], 4)])
+def test_words_that_the_text_does_not_have(sentences, pieces):
+    with pytest.raises(ConfigError, match=r'^data\.(pieces|train)'):
+        vocabulary.train(sentences, pieces, 'words')

@@ -1,5 +1,6 @@
-"""Learns a vocabulary of pieces from text with SentencePiece (§5.1)."""
+"""Learns a vocabulary of pieces from text: of words, or with SentencePiece (§5.1)."""
 
+import collections
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +9,8 @@ from typing import Literal
 import sentencepiece
 
 from transformer.config import ConfigError
+from transformer.data.tokenizers.base import SYMBOLS
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 _BLANK = '\u2581'  # SentencePiece writes a blank like this
@@ -34,7 +37,7 @@ _OPTIONS = {
 def train(
     sentences: Iterable[str],
     pieces: int,
-    kind: Literal['bpe', 'characters'] = 'bpe',
+    kind: Literal['bpe', 'characters', 'words'] = 'bpe',
     words: Sequence[str] = (),
 ) -> bytes:
     """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
@@ -46,6 +49,8 @@ def train(
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
     """
+    if kind == 'words':
+        return _most_frequent(sentences, pieces, words)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -63,6 +68,26 @@ def train(
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _most_frequent(sentences: Iterable[str], pieces: int, words: Sequence[str]) -> bytes:
+    """Returns the tokenizer of `words` and the most frequent words; of equals, the first in the alphabet.
+
+    A text's own <unk> is the unknown piece.
+    """
+    counts = collections.Counter(word for sentence in sentences for word in sentence.split(' ') if word)
+    special = [*SYMBOLS.values(), *words]
+    ordinary = counts.keys() - set(special)
+    if not ordinary:
+        raise ConfigError('data.train: its text is empty')
+    most = len(special) + len(ordinary)
+    if not len(special) < pieces <= most:
+        raise ConfigError(
+            f'data.pieces={pieces}: the training text allows {len(special) + 1} at least and {most} at most'
+        )
+    by_count = sorted(ordinary, key=lambda word: (-counts[word], word))
+    listed = [*special, *by_count[: pieces - len(special)]]
+    return PiecesTokenizer.from_pieces(listed, ' ', end=True).content
 
 
 def _check_characters(model: bytes, pieces: int) -> None:
