@@ -2,12 +2,12 @@
 
     python run.py --config=configs/ptb_lstm.py --config.data.dir=FOLDER
 
-FOLDER holds ptb.train.txt and ptb.valid.txt. Their 9,999 words, among them <unk>, and the end of a line are the
-pieces, so the perplexity per piece is what papers report per word. The valid set is both dev and test.
+FOLDER holds ptb.train.txt and ptb.valid.txt. Their 9,999 words, among them <unk>, and the end of a line are
+the pieces, so the perplexity per piece is what papers report per word. The valid set is both dev and test.
 
-As in the paper: two layers, 20 streams of text, gradients that end after 35 words (20 in its small model),
-states that go on, and dropout between layers alone. Differences: 256 units instead of 200, embeddings that are
-tied to the softmax, Adam, and a moving average of the parameters.
+As in the paper's medium model: 20 streams of text, gradients that end after 35 words, and dropout between
+layers alone. Differences: 256 units instead of 650, embeddings that are tied to the softmax, Adam, and a
+moving average of the parameters.
 """
 
 from transformer.config import config_dict

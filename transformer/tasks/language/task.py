@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import jax.numpy as jnp
-import numpy as np
 from absl import logging
 from jaxtyping import Array
 
@@ -15,7 +14,6 @@ from transformer.data.batches import Batches, RowBatches, Running, Streams, Wind
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
-from transformer.inference import likelihood
 from transformer.inference.attention import (
     DECODER_SELF_ATTENTION,
     START_MARK,
@@ -25,13 +23,13 @@ from transformer.inference.attention import (
     last_word,
     one_row,
 )
-from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
-from transformer.tasks.language.generator import generate, hypotheses, window
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.language.generator import generate, hypotheses
+from transformer.tasks.language.likelihoods import likelihoods, likelihoods_after
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 from transformer.training.step import empty_carried
@@ -143,36 +141,6 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
         yield from shared.empty(outcome)
 
 
-def likelihoods(
-    trained: Trained,
-    texts: Iterable[tuple[str]],
-    numbers: Sequence[int] | None = None,
-    on_done: OnDone = lambda texts: None,
-) -> list[Likelihood]:
-    """Computes log p of each text, read like a document of an evaluation in windows of `data.row_len` pieces.
-
-    A window begins every `data.stride` pieces, and scores the pieces that no earlier window contains. With
-    `data.carry` a text is read at once.
-    """
-    del numbers  # for warnings, of which there are none
-    width, tokenizer = window(trained.config), trained.codecs['text']
-    stride = trained.config.data.stride or width
-    encoded = tokenizer.encode_batch([text for (text,) in texts])
-    windows, owners = [], []
-    for i, tokens in enumerate(encoded):
-        last = max(len(tokens) - width, 0)
-        for begin in range(0, last + stride, stride):
-            windows.append({'text': tokens[begin : begin + width]})
-            owners.append(i)
-    logp: list[list[np.ndarray]] = [[] for _ in texts]
-    share = len(texts) / max(len(windows), 1)
-    scored = likelihood.log_likelihoods(trained, windows, lambda count: on_done(count * share))
-    for i, row in zip(owners, scored, strict=True):
-        logp[i].append(row[width - stride if logp[i] else 0 :])
-    pieces = map(tokenizer.pieces, encoded)
-    return [Likelihood(*pair) for pair in zip(pieces, map(np.concatenate, logp), strict=True)]
-
-
 def attention(
     trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
@@ -218,6 +186,7 @@ TASK = Task(
         'generate': generate,
         'hypotheses': hypotheses,
         'likelihoods': likelihoods,
+        'likelihoods_after': likelihoods_after,
         'attention': attention,
     },
 )
