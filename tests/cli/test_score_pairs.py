@@ -270,7 +270,7 @@ def test_texts_after_a_prompt(changes, seeds):
     trained = trained._replace(params=jax.tree.map(lambda x: x / 2, trained.params))
     texts = ['xyz', '', 'ä', 'xyz', 'more', 'cb'] * 8
     scores = verb_of(trained.config, 'likelihoods_after')(trained, 'ab cd')
-    for found, text in zip(scores(trained, [(text,) for text in texts]), texts, strict=True):
+    for found, text in zip(scores([(text,) for text in texts]), texts, strict=True):
         np.testing.assert_allclose(found.logp, after_prompt(trained, 'ab cd', text), rtol=1e-5, atol=1e-4)
         assert found.pieces[-1] == '</s>' and len(found.pieces) == len(found.logp)
 
@@ -281,7 +281,7 @@ def test_the_prompt_is_read_once(monkeypatch):
     monkeypatch.setattr(likelihood, 'read_prompt', lambda *how: prompts.append(how[1]) or read(*how))
     scores = verb_of(trained.config, 'likelihoods_after')(trained, 'a\nb\n')
     for _ in range(2):
-        scores(trained, [('c',)])
+        scores([('c',)])
     # A newline is a blank for a model of lines.
     assert prompts == [[byte + 3 for byte in b'a b']]
     # The program of the texts has no loop over a prompt of three pieces.
@@ -295,7 +295,7 @@ def test_the_prompt_is_read_once(monkeypatch):
 def test_long_texts_after_a_prompt_are_not_scored(caplog):
     trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
     scores = verb_of(trained.config, 'likelihoods_after')(trained, 'ab cd')
-    fits, long = scores(trained, [('123456',), ('1234567',)], [4, 7])
+    fits, long = scores([('123456',), ('1234567',)], [4, 7])
     assert np.isfinite(fits.logp).all() and len(fits.logp) == WIDTH - 5
     assert np.isnan(long.logp).all() and len(long.logp) == WIDTH - 4
     assert 'line 8: not scored' in caplog.text and 'line 5' not in caplog.text

@@ -251,7 +251,9 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
     prompt = values.prompt and epath.Path(values.prompt).read_bytes().decode('utf-8', 'replace')
     with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
-        verb = after(trained, prompt) if after else verb
+        if after:
+            scored = after(trained, prompt)
+            verb = lambda trained, *arguments: scored(*arguments)
         tally = pairs.write(verb, trained, lines, output, progress_of(call, lines.total), **how)
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())

@@ -62,9 +62,10 @@ class Data:
         None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
     )
     documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=LANGUAGE)
-    tokenizer: Literal['bpe', 'characters', 'words', 'bytes'] = option(
+    tokenizer: Literal['bpe', 'byte_bpe', 'characters', 'words', 'bytes'] = option(
         'bpe',
-        'BPE, characters, or words between blanks, learned from the training text; or the bytes of UTF-8',
+        "BPE of characters, GPT-2's BPE of bytes, characters, or words between blanks, learned from the "
+        'training text; or the bytes of UTF-8',
         '§5.1',
         only=TEXTS,
     )

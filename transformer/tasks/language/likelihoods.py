@@ -50,8 +50,8 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
     Prompt and text are cut into pieces separately.
 
     Returns:
-      `likelihoods` of texts that follow the prompt. A text that does not fit into `data.row_len` with it is
-      not scored: each log p is NaN, and a warning names the line.
+      `(texts, numbers, on_done) -> likelihoods` of texts that follow the prompt. A text that does not fit
+      into `data.row_len` with it is not scored: each log p is NaN, and a warning names the line.
 
     Raises:
       ConfigError: the prompt is empty, or leaves no room for a text.
@@ -69,7 +69,6 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
     prompted = likelihood.read_prompt(trained, read)
 
     def likelihoods_of(
-        trained: Trained,
         texts: Iterable[tuple[str]],
         numbers: Sequence[int] | None = None,
         on_done: OnDone = lambda texts: None,
