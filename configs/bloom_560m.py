@@ -3,7 +3,7 @@
     python run.py --config=configs/bloom_560m.py --config.data.dir=FOLDER
 
 FOLDER holds running text: train.txt, dev.txt and test.txt. The paper's text, in 59 languages, has 341 billion
-pieces of a byte-level BPE; here the pieces are SentencePiece's. Sizes and training come from the
+pieces of a byte-level BPE; here they are learned from train.txt. Sizes and training come from the
 paper's Table 3, but the learning rate falls to 0, not to 1e-5.
 """
 

@@ -3,7 +3,8 @@
     python run.py --config=configs/gpt2_small.py --config.data.dir=FOLDER
 
 FOLDER holds running text: train.txt, dev.txt and test.txt. The paper's text, 40 GB of web pages, was never
-released. Its pieces are byte-level BPE; here they are SentencePiece's.
+released. The pieces are byte-level BPE, as GPT-2's are, learned from train.txt. Padding and an unknown piece,
+which GPT-2 does not have, are two of the 50,257.
 
 The model follows the released code. The code has no training, and the paper gives no learning rate: these
 are of GPT-3 of the same size (Brown et al. 2020, appendix B and Table 2.1).
@@ -36,6 +37,7 @@ def get_config():
             'data.train': 'train.txt',
             'data.dev': 'dev.txt',
             'data.test': 'test.txt',
+            'data.tokenizer': 'byte_bpe',
             'data.pieces': 50257,
             'data.batching': 'running',
             'data.row_len': 1024,

@@ -218,6 +218,16 @@ def sum_over_devices(tree):
     return jax.lax.psum(tree, AXIS)
 
 
+def own_part(tree, count: int):
+    """Takes this device's `count` entries of each array's first axis, inside a mapped step."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, device_index() * count, count), tree)
+
+
+def gather_parts(tree):
+    """Joins all devices' parts of each array along the first axis, inside a mapped step."""
+    return jax.tree.map(lambda x: jax.lax.all_gather(x, AXIS, tiled=True), tree)
+
+
 def device_index() -> Int[Array, '']:
     """Returns the index of this device in `devices()`, inside a mapped step."""
     return jax.lax.axis_index(AXIS)

@@ -16,6 +16,7 @@ from transformer import parallel
 from transformer.cli import score_pairs, streams
 from transformer.config import ConfigError
 from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.inference import likelihood
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks import sums_of, verb_of
@@ -241,3 +242,72 @@ def test_every_line_has_a_score_whatever_it_holds(first):
     assert len(chunks[0]) == len(READ)
     found, _ = written(first, chunks[0])
     assert len(found) == len(READ) and 'nan' not in found
+
+
+def after_prompt(trained: Trained, prompt: str, text: str) -> np.ndarray:
+    """Computes log p of a text's bytes and end from the whole row, prompt included."""
+    row = [byte + 3 for byte in (prompt + text).encode()] + [EOS]
+    first = len(prompt.encode())
+    mean = probabilities(trained, {'text': row})[first:]
+    return np.log(mean[np.arange(len(row) - first), row[first:]])
+
+
+@pytest.mark.parametrize(
+    ('changes', 'seeds'),
+    [
+        ({}, (1, 2)),
+        ({'model.positions': 'learned', 'model.max_len': 40}, (1,)),
+        ({'model.positions': 'rotary'}, (1,)),
+        ({'model.kind': 'recurrent'}, (1, 2)),
+        ({'model.kind': 'convolutional'}, (1,)),
+    ],
+)
+def test_texts_after_a_prompt(changes, seeds):
+    dropped = {'model.h', 'model.d_ff'} if changes.get('model.kind', 'transformer') != 'transformer' else ()
+    common = {key: value for key, value in LANGUAGE.items() if key not in dropped}
+    trained = fresh(common | {'model.kind': 'transformer', 'data.row_len': WIDTH} | changes, *seeds)
+    # With four times the initial numbers, a convolutional model is sure to the last bit.
+    trained = trained._replace(params=jax.tree.map(lambda x: x / 2, trained.params))
+    texts = ['xyz', '', 'ä', 'xyz', 'more', 'cb'] * 8
+    scores = verb_of(trained.config, 'likelihoods_after')(trained, 'ab cd')
+    for found, text in zip(scores([(text,) for text in texts]), texts, strict=True):
+        np.testing.assert_allclose(found.logp, after_prompt(trained, 'ab cd', text), rtol=1e-5, atol=1e-4)
+        assert found.pieces[-1] == '</s>' and len(found.pieces) == len(found.logp)
+
+
+def test_the_prompt_is_read_once(monkeypatch):
+    trained, prompts = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1), []
+    read = likelihood.read_prompt
+    monkeypatch.setattr(likelihood, 'read_prompt', lambda *how: prompts.append(how[1]) or read(*how))
+    scores = verb_of(trained.config, 'likelihoods_after')(trained, 'a\nb\n')
+    for _ in range(2):
+        scores([('c',)])
+    # A newline is a blank for a model of lines.
+    assert prompts == [[byte + 3 for byte in b'a b']]
+    # The program of the texts has no loop over a prompt of three pieces.
+    config, [prompt] = trained.config, [likelihood.read_prompt(trained, prompts[0])]
+    rows = one_row([5, 6, EOS])
+    program = jax.jit(functools.partial(likelihood._score_after, config))
+    text = program.lower((trained.params, prompt), None, rows).compile().as_text()
+    assert text.count('while(') == 1
+
+
+def test_long_texts_after_a_prompt_are_not_scored(caplog):
+    trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
+    scores = verb_of(trained.config, 'likelihoods_after')(trained, 'ab cd')
+    fits, long = scores([('123456',), ('1234567',)], [4, 7])
+    assert np.isfinite(fits.logp).all() and len(fits.logp) == WIDTH - 5
+    assert np.isnan(long.logp).all() and len(long.logp) == WIDTH - 4
+    assert 'line 8: not scored' in caplog.text and 'line 5' not in caplog.text
+
+
+@pytest.mark.parametrize('prompt', ['', '\n', 'x' * WIDTH])
+def test_prompts_without_pieces_or_room(prompt):
+    trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
+    with pytest.raises(ConfigError, match='--prompt: '):
+        verb_of(trained.config, 'likelihoods_after')(trained, prompt)
+
+
+def test_only_models_that_continue_have_prompts(first):
+    with pytest.raises(ConfigError, match='score-pairs --prompt'):
+        verb_of(first.config, 'likelihoods_after', 'score-pairs --prompt')

@@ -14,12 +14,13 @@ from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.config import Data
 from transformer.data.arrays import Dense, Ragged
-from transformer.data.batches import RowBatches, Running, Windows, fill
+from transformer.data.batches import RowBatches, Running, Streams, Windows, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.tasks import task_of
+from transformer.tokens import Tokens
 
 # 10,000 training pairs of WMT 2014.
 WMT = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none')) / 'wmt14_train_sample_en-de'
@@ -660,3 +661,47 @@ def test_values_beside_texts_are_those_of_each_example_of_a_row(mode):
         for name in ('label', 'image', 'weight'):
             np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), batch[name])
     assert sorted(seen) == list(range(57))
+
+
+def streams(lengths, train, **options):
+    return Streams(text_of(lengths), data('running', row_len=4, **options), 2, 0, train)
+
+
+def test_streams_by_hand():
+    # 13 tokens, 10 to 22, in two streams of 6 and 7; rows of 4.
+    made = streams([3, 1, 9], False, batch_tokens=8)
+    assert (made.microbatches, made.steps_per_epoch, made.shapes, made.rows(1)) == (2, 2, 1, 2)
+    first, second = made.batch(0)['text'], made.batch(1)['text']
+    assert first.tokens.tolist() == [[10, 11, 12, 13], [16, 17, 18, 19]]
+    assert second.tokens.tolist() == [[14, 15, 0, 0], [20, 21, 22, 0]]
+    assert first.segments.tolist() == [[1] * 4, [1] * 4]
+    assert second.segments.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+    assert first.positions.tolist() == [[0, 1, 2, 3]] * 2
+    assert second.positions.tolist() == [[4, 5, 0, 0], [4, 5, 6, 0]]
+    assert made.context() == (0, pytest.approx((15 + 21) / 13))
+    for step in (-1, 2):
+        with pytest.raises(IndexError):
+            made.batch(step)
+
+
+@pytest.mark.parametrize('lengths', [[23], [3, 1, 6, 12, 1, 1], [2, 1]])
+def test_streams_have_every_token_once_an_epoch(lengths):
+    made, begins = streams(lengths, True, batch_tokens=16), set()
+    for epoch in range(6):
+        steps = range(epoch * made.steps_per_epoch, (epoch + 1) * made.steps_per_epoch)
+        batches = [made.batch(step)['text'] for step in steps]
+        rows = [np.concatenate([batch.tokens[row] for batch in batches]) for row in range(made.rows(0))]
+        read = [token for row in rows for token in row.tolist() if token]
+        begins.add(read[0])
+        # The text as a circle.
+        assert read == [10 + (read[0] - 10 + i) % sum(lengths) for i in range(sum(lengths))]
+        assert all((batch.positions[:, 0] == 0).all() == (i == 0) for i, batch in enumerate(batches))
+    assert len(begins) > 1
+
+
+def test_streams_of_a_part():
+    made = streams([50], True, batch_tokens=16)
+    for step in range(5):
+        whole = made.batch(step)['text']
+        for part in (slice(0, 2), slice(2, 4)):
+            assert_same(made.batch(step, part), {'text': Tokens(*(array[part] for array in whole))})

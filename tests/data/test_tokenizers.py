@@ -1,6 +1,8 @@
 """Tokenizers lose nothing, and the same text gives the same model."""
 
+import collections
 import io
+import itertools
 import random
 
 import numpy as np
@@ -347,3 +349,74 @@ def test_what_is_no_model_is_refused(tmp_path):
     for name, told in (('text', 'neither a S'), ('empty', 'neither a S'), ('no', 'No such file')):
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
             foreign.read_foreign(tmp_path / name)
+
+
+WORDS = [' the cat sees the <unk> ', 'the dog  sees a\tcat', '', 'a </s>']
+
+
+def test_words_by_frequency():
+    # the 3, sees 2, a 1, a\tcat 1, cat 1, dog 1; of equals, the first in the alphabet.
+    made = kinds.read(vocabulary.train(WORDS, 7, 'words'))
+    assert made.pieces(range(made.size)) == ['<pad>', '</s>', '<unk>', 'the', 'sees', 'a', 'a\tcat']
+    assert made.encode(' the  cat sees </s> a <unk>') == [3, UNK, 4, UNK, 5, UNK, EOS]
+    assert made.decode([3, 5, EOS, 4]) == 'the a'
+    assert vocabulary.train(WORDS, 7, 'words') == made.content
+
+
+@pytest.mark.parametrize(('sentences', 'pieces'), [(WORDS, 10), (WORDS, 3), ([' <unk> '], 4)])
+def test_words_that_the_text_does_not_have(sentences, pieces):
+    with pytest.raises(ConfigError, match=r'^data\.(pieces|train)'):
+        vocabulary.train(sentences, pieces, 'words')
+
+
+def merged(sentences: list[str], merges: int) -> list[str]:
+    """Learns byte-level BPE of plain words by its definition: joins the most frequent pair each time."""
+    words = collections.Counter()
+    for sentence in sentences:
+        # Each word but the first begins with its blank, which GPT-2 writes as a letter.
+        words.update(tuple(word) for word in sentence.replace(' ', ' Ġ').split(' '))
+    made = []
+    for _ in range(merges):
+        pairs = collections.Counter()
+        for word, count in words.items():
+            for pair in itertools.pairwise(word):
+                pairs[pair] += count
+        best = max(pairs.values())
+        [pair] = [pair for pair, count in pairs.items() if count == best]
+        made.append(''.join(pair))
+        words = collections.Counter({_joined(word, pair): count for word, count in words.items()})
+    return made
+
+
+def _joined(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
+    joined = []
+    for symbol in word:
+        if joined and (joined[-1], symbol) == pair:
+            joined[-1] += symbol
+        else:
+            joined.append(symbol)
+    return tuple(joined)
+
+
+def test_byte_level_bpe():
+    sentences = ['aaab aaab', 'aab ab'] * 3
+    # aa 15 times, then ab 9 times, then aa before ab 6 times.
+    made = kinds.read(vocabulary.train(sentences, 3 + 256 + 3, 'byte_bpe'))
+    assert [made.name(piece) for piece in range(259, 262)] == merged(sentences, 3)
+    assert [made.name(piece) for piece in (PAD, EOS, UNK)] == [None, '<|endoftext|>', None]
+    for text in ('aaab', ' ab  aab\n', 'Größe ½ \U0001f600 …', '', 'a\tb'):
+        ids = made.encode(text)
+        assert ids[-1] == EOS and UNK not in ids and made.decode(ids) == text
+    assert vocabulary.train(sentences, 262, 'byte_bpe') == made.content
+
+
+@pytest.mark.parametrize('pieces', [258, 1000])
+def test_byte_level_bpe_of_too_few_or_many_pieces(pieces):
+    with pytest.raises(ConfigError, match=rf'^data\.pieces={pieces}: '):
+        vocabulary.train(['aaab aaab'] * 3, pieces, 'byte_bpe')
+
+
+@pytest.mark.parametrize('kind', ['words', 'byte_bpe'])
+def test_trees_need_pieces_of_characters(kind):
+    with pytest.raises(ConfigError, match=f'^data.tokenizer={kind}: '):
+        vocabulary.train(SENTENCES, 400, kind, ['(S'])

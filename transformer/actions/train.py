@@ -32,6 +32,7 @@ from transformer.runs.workdir import Result, Run
 from transformer.tasks import sums_of, task_of
 from transformer.training import loop, optim, split_sums
 from transformer.training.loop import DevScores
+from transformer.training.step import empty_carried
 
 
 class Finished(NamedTuple):
@@ -219,7 +220,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
     task, train = task_of(config), config.train
 
     def means(params: models.Params) -> dict[str, float]:
-        scores = split_sums.means(sums_of(config), params, batches)
+        scores = split_sums.means(sums_of(config), params, batches, carried=empty_carried(config))
         return {f'dev_{name}': value for name, value in scores.items()}
 
     def watched(params: models.Params) -> dict[str, float]:

@@ -248,8 +248,13 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
     # Checks the options before the model is loaded.
     restore.changed(run.config, call.changes)
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
+    after = values.prompt and verb_of(run.config, 'likelihoods_after', f'{name} --prompt')
+    prompt = values.prompt and epath.Path(values.prompt).read_bytes().decode('utf-8', 'replace')
     with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
+        if after:
+            scored = after(trained, prompt)
+            verb = lambda trained, *arguments: scored(*arguments)
         tally = pairs.write(verb, trained, lines, output, progress_of(call, lines.total), **how)
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())

@@ -12,6 +12,7 @@ from transformer.config.conditions import (
     OWN_SPLITS,
     PAIR,
     PARSING,
+    RECURRENT,
     RUNNING,
     SOURCES,
     STORED,
@@ -62,8 +63,12 @@ class Data:
         None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
     )
     documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=RUNNING)
-    tokenizer: Literal['bpe', 'characters', 'bytes'] = option(
-        'bpe', 'BPE or characters, learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
+    tokenizer: Literal['bpe', 'byte_bpe', 'characters', 'words', 'bytes'] = option(
+        'bpe',
+        "BPE of characters, GPT-2's BPE of bytes, characters, or words between blanks, learned from the "
+        'training text; or the bytes of UTF-8',
+        '§5.1',
+        only=TEXTS,
     )
     tokenizer_model: str | None = option(
         None,
@@ -102,12 +107,18 @@ class Data:
     max_len: int = option(
         256, 'longest sentence to train on, in pieces including its end', '§5.1', minimum=2, only=TEXTS
     )
+    carry: bool = option(
+        False,
+        "whether a recurrent model's state goes on from row to row, and from document to document, so that "
+        'only gradients end at the beginning of a row',
+        only=(*LANGUAGE, *RECURRENT, 'data.batching', ('running',)),
+    )
     stride: int | None = option(
         None,
         'new pieces that each window of data.row_len pieces scores in an evaluation; by default all',
         minimum=1,
         free='evaluation',
-        only=LANGUAGE,
+        only=(*LANGUAGE, 'data.carry', (False,)),
     )
 
 

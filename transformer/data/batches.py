@@ -235,6 +235,51 @@ class Chunks(Ordered):
         return {self._name: _masked(real, tokens, ones, columns)}
 
 
+class Streams:
+    """The batches of running text whose rows continue those of the batch before, by step (`data.carry`).
+
+    The examples follow one another in one text, which is cut into streams of equal lengths, as many as a
+    batch has rows. Row r of a batch is the next `data.row_len` tokens of stream r. A training epoch reads the
+    text as a circle from a place that (seed, epoch) draws, and contains every token once. Without `train`
+    there is one epoch, from the beginning.
+
+    A stream is one segment. Positions count from its beginning, so a row that continues none begins with
+    position 0. Streams end in padding.
+    """
+
+    def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
+        ((self._name, self._text),) = corpus.fields.items()
+        self.microbatches, self.shapes = microbatches, 1
+        self._width, self._seed, self._train = data.row_len, seed, train
+        streams = rows_per_batch(data, data.row_len, microbatches)
+        ends = np.arange(streams + 1) * len(self._text.tokens) // streams
+        self._begins, self._lengths = ends[:-1], np.diff(ends)
+        self.steps_per_epoch: int = -(-int(self._lengths.max()) // data.row_len)
+
+    def rows(self, step: int) -> int:
+        """Returns the number of rows in a step's batch."""
+        del step
+        return len(self._begins)
+
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
+        """Builds the rows of the field."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        if step < 0 or (epoch and not self._train):
+            raise IndexError(f'no batch of step {step}: there are {self.steps_per_epoch}')
+        size = len(self._text.tokens)
+        first = int(random_bits(1, self._seed, epoch, 2)[0] % size) if self._train else 0
+        positions = np.arange(number * self._width, (number + 1) * self._width)
+        real = positions < self._lengths[part, None]
+        places = (first + self._begins[part, None] + positions) % size
+        ones, positions = np.ones(real.shape, np.int32), np.broadcast_to(positions, real.shape)
+        return {self._name: _masked(real, self._text.tokens[places], ones, positions)}
+
+    def context(self) -> tuple[int, float]:
+        """Returns the least and the mean number of earlier tokens that a token sees."""
+        lengths = self._lengths
+        return 0, float((lengths * (lengths - 1)).sum() / 2 / lengths.sum())
+
+
 class Windows(Ordered):
     """The evaluation batches of a one-field split, by step. Windows overlap, but score each token once.
 

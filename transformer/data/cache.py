@@ -22,6 +22,7 @@ from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset, read_split
 from transformer.data.fields import Reading, Tree
 from transformer.data.sources import reader
+from transformer.data.tokenizers import hugging_face
 from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.data.tokenizers.foreign import read_given
 from transformer.progress import Progress, no_progress
@@ -113,9 +114,12 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> dict[str, object]:
     source = reader.READERS[data.source]
+    versions = {'format': FORMAT, 'sentencepiece': sentencepiece.__version__, **source.versions()}
+    if data.tokenizer == 'byte_bpe':
+        versions['tokenizers'] = hugging_face.version()
     return {
         **{name: getattr(data, name) for name in reading.options},
-        'versions': {'format': FORMAT, 'sentencepiece': sentencepiece.__version__, **source.versions()},
+        'versions': versions,
         **source.facts(data, reading),
         'fields': {name: field.identity() for name, field in reading.fields.items()},
         **({GIVEN: {name: one.sha256 for name, one in given.items()}} if given else {}),

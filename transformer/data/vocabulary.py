@@ -1,5 +1,6 @@
-"""Learns a vocabulary of pieces from text with SentencePiece (§5.1)."""
+"""Learns a vocabulary of pieces from text: by SentencePiece (§5.1), of bytes by BPE, or of words."""
 
+import collections
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +9,9 @@ from typing import Literal
 import sentencepiece
 
 from transformer.config import ConfigError
+from transformer.data.tokenizers.base import SYMBOLS
+from transformer.data.tokenizers.hugging_face import learn_byte_level
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 _BLANK = '\u2581'  # SentencePiece writes a blank like this
@@ -34,18 +38,24 @@ _OPTIONS = {
 def train(
     sentences: Iterable[str],
     pieces: int,
-    kind: Literal['bpe', 'characters'] = 'bpe',
+    kind: Literal['bpe', 'byte_bpe', 'characters', 'words'] = 'bpe',
     words: Sequence[str] = (),
 ) -> bytes:
     """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
 
-    With BPE, every character of the sentences is a piece. Else the pieces are the most frequent characters.
-    All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces, too, each
-    with the blank before it.
+    With BPE, every character of the sentences is a piece; byte-level BPE begins with bytes. Else the pieces
+    are the most frequent characters, of which all others become their UTF-8 bytes, or words, of which all
+    others are unknown. With characters as pieces `words` are pieces, too, each with the blank before it.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
     """
+    if words and kind not in _TYPES:
+        raise ConfigError(f'data.tokenizer={kind}: for plain text; trees need {" or ".join(_TYPES)}')
+    if kind == 'words':
+        return _most_frequent(sentences, pieces)
+    if kind == 'byte_bpe':
+        return learn_byte_level(sentences, pieces).content
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -63,6 +73,26 @@ def train(
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
+    """Returns the tokenizer of the most frequent words; of equals, the first in the alphabet.
+
+    A text's own <unk> is the unknown piece.
+    """
+    counts = collections.Counter(word for sentence in sentences for word in sentence.split(' ') if word)
+    special = [*SYMBOLS.values()]
+    ordinary = counts.keys() - set(special)
+    if not ordinary:
+        raise ConfigError('data.train: its text is empty')
+    most = len(special) + len(ordinary)
+    if not len(special) < pieces <= most:
+        raise ConfigError(
+            f'data.pieces={pieces}: the training text allows {len(special) + 1} at least and {most} at most'
+        )
+    by_count = sorted(ordinary, key=lambda word: (-counts[word], word))
+    listed = [*special, *by_count[: pieces - len(special)]]
+    return PiecesTokenizer.from_pieces(listed, ' ', end=True).content
 
 
 def _check_characters(model: bytes, pieces: int) -> None:

@@ -1,16 +1,25 @@
-"""The likelihood of given texts under a model: log p of every piece, all at once, as in the loss."""
+"""The likelihood of given texts under a model: log p of every piece.
 
+Without a prompt all pieces are computed at once, as in the loss. Texts after a common prompt are read piece
+by piece, as in a search, from the state after the prompt, which is computed once.
+"""
+
+import contextlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from transformer import parallel
 from transformer.config import Config
 from transformer.data.rows import padded
 from transformer.inference import batch_shapes
-from transformer.nn import ensemble, models
+from transformer.nn import cache, ensemble, models
 from transformer.runs.restore import Trained
-from transformer.tokens import Tokens
+from transformer.tokens import START, Tokens
 from transformer.training import losses
 
 # Logits of one device's batch: 256 MiB of float32. On CPUs, two batches are in progress at a time.
@@ -48,3 +57,55 @@ def _score(
     del key
     logits = ensemble.logits(config, params, rows, None)
     return losses.log_likelihoods(logits, rows[models.fields(config)[-1]].tokens)
+
+
+class Prompt(NamedTuple):
+    """A prompt that a model that continues texts has read: a row of pieces, and the state after them."""
+
+    text: Tokens
+    state: object
+
+
+def read_prompt(trained: Trained, pieces: list[int]) -> Prompt:
+    """Computes the state after a prompt of at least one piece."""
+    devices = parallel.local_devices()
+    text = padded([pieces] * devices, (devices, len(pieces)))
+    program = batch_shapes.program(_read, trained.config)
+    with contextlib.closing(program(trained.params, None, [text])) as outputs:
+        [states] = outputs
+    return Prompt(*jax.tree.map(lambda x: x[:1], (text, states)))
+
+
+def log_likelihoods_after(
+    trained: Trained, prompt: Prompt, rows: Sequence[list[int]], on_done: Callable[[float], None]
+) -> list[Float[np.ndarray, ' pieces']]:
+    """Computes log p of each piece of rows that each follow the prompt."""
+    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
+    program, arguments = batch_shapes.program(_score_after, trained.config), ((trained.params, prompt), None)
+    finish = lambda i, logp: logp[: len(rows[i])]
+    return batch_shapes.run(program, arguments, [*map(len, rows)], build, on_done, finish)
+
+
+def _read(config: Config, params: ensemble.Params, key: None, text: Tokens) -> object:
+    del key
+    return ensemble.start(config, params, ensemble.encode(config, params, text), 0)[1]
+
+
+def _score_after(
+    config: Config, given: tuple[ensemble.Params, Prompt], key: None, rows: Tokens
+) -> Float[Array, 'R S']:
+    del key
+    (params, prompt), (count, width) = given, rows.tokens.shape
+    # Of this state only the shape is used, so the compiled program does not read the prompt again.
+    constants, room = ensemble.start(config, params, ensemble.encode(config, params, prompt.text), width)
+    chosen = jnp.zeros(count, jnp.int32)
+    constants = jax.tree.map(lambda x: x[chosen], constants)
+    state = cache.of_sentences(cache.moved(prompt.state, room, 1), chosen, 1)
+
+    def read(carry, token):
+        last, state = carry
+        logits, state = ensemble.step(config, params, constants, state, last)
+        return (token, state), losses.log_likelihoods(logits, token)
+
+    first = jnp.full(count, START, jnp.int32)
+    return jax.lax.scan(read, (first, state), rows.tokens.T)[1].T

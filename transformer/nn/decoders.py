@@ -6,6 +6,7 @@ Each kind has an encoder and a decoder, which read embeddings x instead of the p
     decoder(x [B T D], text, memory, train) -> vectors             whole rows
     decoder.start(memory, rows, length) -> (constants, state)      before the first of `length` tokens
     decoder.step(x [R D], state, constants) -> (vectors, state)    one token of every row
+    decoder.read_on(x [B T D], text, state, train) -> (vectors, state)     rows after a state (recurrent only)
 """
 
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class EncoderDecoder(nn.Module):
 
 
 class PromptedState(NamedTuple):
-    """The state of a prompt's continuation. `pending` is the prompt's last token, not yet read."""
+    """The state after a text. `pending` is the text's last token, not yet read."""
 
     pending: Int[Array, 'R']
     decoder: object
@@ -108,6 +109,26 @@ class LanguageModel(nn.Module):
         text = batch['text']
         x = self._embed(shift_right(text.tokens, text.segments))
         return self.logits.factors(self.decoder(x, text, None, train=train))
+
+    def read_on(
+        self, batch: Batch, *, train: bool
+    ) -> tuple[tuple[Float[Array, 'B T _'], Float[Array, 'V _']], PromptedState]:
+        """Computes `factors` of rows that continue earlier rows, and the state after them.
+
+        Each row begins with the state of the batch's `carried`, but one at position 0 of its segment with the
+        empty state.
+        """
+        text = batch['text']
+        continues = text.positions[:, 0] > 0
+        keep = lambda old: jnp.where(jnp.expand_dims(continues, range(1, old.ndim)), old, jnp.zeros_like(old))
+        state = jax.tree.map(keep, batch['carried'])
+        before = shift_right(text.tokens, text.segments).at[:, 0].set(state.pending)
+        x, decoder = self.decoder.read_on(self._embed(before), text, state.decoder, train=train)
+        return self.logits.factors(x), PromptedState(text.tokens[:, -1], decoder)
+
+    def empty(self, rows: int) -> PromptedState:
+        """Returns the state of rows that continue no others: zeros, with `START` as their last token."""
+        return PromptedState(jnp.full(rows, START, jnp.int32), self.decoder.start(None, rows, 1)[1])
 
     def encode(self, source: Tokens) -> Tokens:
         """Returns the prompt unchanged: `start` reads it."""

@@ -39,6 +39,11 @@ def factors(
     return _dropping(config, params, batch, key, 'factors')
 
 
+def read_on(config: Config, params: models.Params, batch: Batch, key: Array | None):
+    """Computes `factors` of rows that continue the batch's `carried`, and one model's state after them."""
+    return _dropping(config, params, batch, key, 'read_on')
+
+
 def _dropping(config: Config, params: models.Params, batch: Batch, key: Array | None, method: str):
     rngs = {} if key is None else {'dropout': key}
     return _apply(config, params, method, batch, train=key is not None, rngs=rngs)

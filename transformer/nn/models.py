@@ -6,6 +6,7 @@
     encode(source: Tokens) -> memory                 models that write
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
+    read_on(batch, train) -> (factors, state)        recurrent language models: rows that continue `carried`
 
 `constants` never changes, and all hypotheses of a sentence share it: a pytree of arrays with first axis B. A
 step can run W hypotheses per sentence, in rows b·W + w of `tokens` and of the arrays in `state`. Only the
@@ -73,6 +74,11 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
         size, channels = config.images.size, config.images.channels
         texts['image'] = np.zeros((rows, size, size, channels), np.uint8)
     return texts | heads.blank(config, rows, length)
+
+
+def empty_state(config: Config, rows: int) -> tuple:
+    """Returns the state that rows of a recurrent language model begin with, unless they continue others."""
+    return build(config).apply({}, rows, method='empty')
 
 
 def initialize(config: Config, key: Array) -> Params:

@@ -160,14 +160,38 @@ class RecurrentDecoder(nn.Module):
         if inside:
             factors = [layer.factors(x, rows, train=train) for layer in self.layers[:inside]]
             stepped = _read_rows(m, weights, aligned, x, rows, initial[:inside], factors)
-        x = stepped.output
-        for i, layer in list(enumerate(self.layers))[inside:]:
-            _, y = layer(x, rows, initial[i], reverse=False, train=train)
-            x = x + y if m.residual and i else y
+        _, x = self._read(stepped.output, rows, initial, inside, train=train)
         if not self.aligns:
             return x.swapaxes(0, 1)
         x = self._attentional(weights.alignment, aligned, stepped._replace(output=x), rows)
         return cells.drop(x, self.output_dropout(x, rows, train=train)).swapaxes(0, 1)
+
+    def _read(
+        self,
+        x: Float[Array, 'T B D'],
+        segments: Int[Array, 'T B'],
+        initial: list[Carry | None],
+        first: int,
+        *,
+        train: bool,
+    ) -> tuple[list[Carry], Float[Array, 'T B D']]:
+        """Runs whole rows through the layers from `first` on. Returns their carries, and the last output."""
+        carries = []
+        for i, layer in list(enumerate(self.layers))[first:]:
+            carry, y = layer(x, segments, initial[i], reverse=False, train=train)
+            x = x + y if self.model.residual and i else y
+            carries.append(carry)
+        return carries, x
+
+    def read_on(
+        self, x: Float[Array, 'B T D'], text: Tokens, state: RecurrentState, *, train: bool
+    ) -> tuple[Float[Array, 'B T D'], RecurrentState]:
+        """Computes the vectors of rows that begin with a state, and the state at their ends."""
+        x, rows = x.swapaxes(0, 1), text.segments.T
+        x = cells.drop(x, self.dropout(x, rows, train=train))
+        everywhere = lambda carry: jnp.broadcast_to(carry, (len(rows), *carry.shape))
+        carries, x = self._read(x, rows, jax.tree.map(everywhere, state.layers), 0, train=train)
+        return x.swapaxes(0, 1), state._replace(layers=jax.tree.map(lambda carry: carry[-1], carries))
 
     def _attentional(
         self, weights: AlignmentWeights, aligned: Aligned, stepped: Stepped, segments: Int[Array, 'T B']

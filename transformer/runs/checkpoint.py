@@ -1,7 +1,8 @@
 """Checkpoints: saved in the background, verified by hash when read, never lost in a crash.
 
-A step is a folder `<workdir>/checkpoints/<step>` with the Orbax items `params`, `optimizer`, `meta` (JSON)
-and, if there is a moving average of the parameters, `ema`. `meta` contains the hashes of all items, its own
+A step is a folder `<workdir>/checkpoints/<step>` with the Orbax items `params`, `optimizer`, `meta` (JSON),
+`ema` if there is a moving average of the parameters, and `carried` if the next batch continues states of the
+model. `meta` contains the hashes of all items, its own
 included, because Orbax restores a flipped bit without an error. `files.json` has the hash of each file,
 because Orbax's threads print tracebacks when they read a damaged file. Orbax gives the folder its final name
 only when the step is complete.
@@ -55,6 +56,7 @@ class Saved(NamedTuple):
     params: Any = None
     optimizer: Any = None
     ema: Any = None
+    carried: Any = None
 
 
 class Checkpoints:
@@ -109,6 +111,7 @@ class Checkpoints:
         meta: dict,
         cost: float | None = None,
         ema=None,
+        carried=None,
         *,
         provisional: bool = False,
     ) -> None:
@@ -129,7 +132,7 @@ class Checkpoints:
             return
         self.wait()
         # Copies, because `device_get` returns views of CPU arrays, and returns numpy arrays unchanged.
-        items = {'params': params, 'optimizer': optimizer, 'ema': ema}
+        items = {'params': params, 'optimizer': optimizer, 'ema': ema, 'carried': carried}
         items = {item: tree for item, tree in items.items() if tree is not None}
         arrays = jax.tree.map(np.array, jax.device_get(items))
         cost = float(cost) if cost is not None and math.isfinite(cost) else None
@@ -167,7 +170,8 @@ class Checkpoints:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
 
         Args:
-          like: a tree of shapes and types (ShapeDtypeStruct) for each item: `params`, `optimizer` or `ema`.
+          like: a tree of shapes and types (ShapeDtypeStruct) for each item: `params`, `optimizer`, `ema` or
+            `carried`.
 
         Raises:
           DamagedCheckpoint: the step is unreadable, or differs from the saved step or from `like`.

@@ -69,6 +69,13 @@ SEARCH = {
     ),
     'seed': Flag(int, None, 'seed of the sampling (default: train.seed)', 'N', least=0, most=2**31 - 1),
 }
+PROMPT = Flag(
+    str,
+    None,
+    'the text to continue (default: each line of standard input); for score-pairs a file, whose text '
+    "precedes each line's",
+    'TEXT',
+)
 # A note for commands that take several checkpoints.
 ENSEMBLE = (
     'Several checkpoints, separated by commas, form an ensemble that averages their '
@@ -87,6 +94,7 @@ SCORE_PAIRS = TaskCommand(
             'each line has a right text, then wrong ones; report how often the right one is the likeliest. A '
             'first line may name the columns: source, target (or text), contrast, kind',
         ),
+        'prompt': PROMPT,
     },
     options=('decode.max_source_len', 'decode.extra_len'),
     examples=(

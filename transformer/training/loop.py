@@ -138,9 +138,9 @@ def train(
                 saved = window.progress()
                 meta = dataclasses.asdict(saved) | {CONFIG: configs.to_record(config)}
                 provisional = step % dev.cost_every != 0
-                checkpoints.save(
-                    step, state.params, state.optimizer, meta, cost, state.ema, provisional=provisional
-                )
+                items = state.params, state.optimizer
+                more = {'ema': state.ema, 'carried': state.carried}
+                checkpoints.save(step, *items, meta, cost, **more, provisional=provisional)
             if reporting:
                 window.restart()
             if over:
@@ -173,8 +173,7 @@ def _restore(
 ) -> tuple[TrainState, TrainingPosition]:
     like = jax.eval_shape(functools.partial(initial_state, config))
     items = {'params': like.params, 'optimizer': like.optimizer}
-    if config.train.ema:
-        items['ema'] = like.ema
+    items |= {name: getattr(like, name) for name in ('ema', 'carried') if getattr(like, name) is not None}
     saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
     # All processes continue from the newest step that the first process could read.
     step = parallel.greatest(saved.step if saved else 0)
@@ -183,7 +182,7 @@ def _restore(
     if saved is None:
         first = started_state(config, start) if start else initial_state(config)
         return parallel.replicate(first), TrainingPosition()
-    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
+    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema, saved.carried)
     progress = {key: value for key, value in saved.meta.items() if key != CONFIG}
     return parallel.replicate(state), TrainingPosition(**progress)
 

@@ -12,7 +12,8 @@ from transformer.config import Config
 from transformer.nn import ensemble, matmul, models
 from transformer.tokens import Batch
 
-Sums = dict[str, Float[Array, '']]
+# Totals by name. Sums of rows that continue earlier rows also have `carried`, the state after the rows.
+Sums = dict[str, Float[Array, ''] | tuple]
 NAMES = ('loss', 'nll', 'correct', 'weight')
 # The most logits per chunk, 192 MiB of float32, and the most tokens per chunk on a TPU.
 CHUNK_LOGITS = 3 * 2**24
@@ -225,6 +226,26 @@ def model_sums(
     if isinstance(params, tuple):
         return cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
     return cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
+
+
+def carried_sums(
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
+) -> Sums:
+    """Computes `predicted_sums` of rows that continue the batch's `carried`, and the new `carried`."""
+    microbatches = weights.shape[0]
+    batch, weights = all_rows((batch, weights))
+    labels = batch[models.fields(config)[-1]].tokens, weights, config.train.eps_ls if key is not None else 0.0
+    if isinstance(params, tuple):
+        pairs = zip(params, batch['carried'], strict=True)
+        read = [ensemble.read_on(config, one, batch | {'carried': state}, key) for one, state in pairs]
+        factors, carried = zip(*read, strict=True)
+        logits = ensemble.log_mean([matmul.logits(*of_one) for of_one in factors])
+        sums = cross_entropy_sums(logits, *labels)
+    else:
+        factors, carried = ensemble.read_on(config, params, batch, key)
+        sums = cross_entropy_sums_of_product(*factors, *labels)
+    split = lambda x: x.reshape(microbatches, -1, *x.shape[1:])
+    return sums | {'carried': jax.tree.map(split, carried)}
 
 
 def all_rows(tree):

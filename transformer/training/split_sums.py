@@ -12,12 +12,22 @@ from transformer.nn.ensemble import Params
 from transformer.progress import Progress, counting, no_progress
 from transformer.tokens import Batch
 from transformer.training import losses
-from transformer.training.step import ComputeSums
+from transformer.training.step import ComputeSums, continuing
+
+# What an evaluation step reads beside the batch: parameters, and the states that the batch's rows continue.
+Evaluated = tuple[Params, tuple | None]
 
 
-def evaluation_step(sums: ComputeSums, params: Params, batch: Batch) -> losses.Sums:
-    """Computes the sums of microbatches [M, rows, ...] without dropout, as a step mapped over devices."""
-    return parallel.sum_over_devices(sums(params, batch, None))
+def evaluation_step(sums: ComputeSums, state: Evaluated, batch: Batch) -> tuple[losses.Sums, tuple | None]:
+    """Computes the sums of microbatches [M, rows, ...] without dropout, as a step mapped over devices.
+
+    Returns:
+      The sums over all devices, and the states after the rows if the rows continue states.
+    """
+    params, carried = state
+    totals = sums(params, continuing(batch, carried), None)
+    carried = parallel.gather_parts(totals.pop('carried', None))
+    return parallel.sum_over_devices(totals), carried
 
 
 @functools.lru_cache(maxsize=4)
@@ -26,21 +36,33 @@ def _mapped_step(sums: ComputeSums):
 
 
 def total(
-    sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
+    sums: ComputeSums,
+    params: Params,
+    batches: Batches,
+    progress: Progress = no_progress,
+    carried: tuple | None = None,
 ) -> dict[str, float]:
-    """Computes a task's sums over all batches of a split."""
+    """Computes a task's sums over all batches of a split.
+
+    Args:
+      carried: the states before the first batch, if each batch continues the one before (`data.carry`).
+    """
     add = counting(progress, 'loss', batches.steps_per_epoch)
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
     step, total = _mapped_step(sums), None
     for batch in prefetch(batches, 0, batches.steps_per_epoch, put, process=parallel.process()):
-        new = step(params, batch)
+        new, carried = step((params, carried), batch)
         total = new if total is None else jax.tree.map(jnp.add, total, new)
         add(1)
     return {name: float(value) for name, value in total.items()}
 
 
 def means(
-    sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
+    sums: ComputeSums,
+    params: Params,
+    batches: Batches,
+    progress: Progress = no_progress,
+    carried: tuple | None = None,
 ) -> dict[str, float]:
     """Computes every sum per unit of weight, as in `losses.means`."""
-    return losses.means(total(sums, params, batches, progress))
+    return losses.means(total(sums, params, batches, progress, carried))

@@ -10,7 +10,8 @@ from jaxtyping import Array, Int
 
 from transformer import parallel
 from transformer.config import Config
-from transformer.nn import models
+from transformer.data.rows import rows_per_batch
+from transformer.nn import ensemble, models
 from transformer.tokens import Batch
 from transformer.training import dropout_keys, losses, optim
 
@@ -19,12 +20,18 @@ ComputeSums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
 class TrainState(NamedTuple):
-    """The state that an update changes. `ema` is the moving average of the parameters, if there is one."""
+    """The state that an update changes.
+
+    Attributes:
+      ema: the moving average of the parameters, if there is one.
+      carried: with `data.carry`, the model's state [M rows ...] after the last batch.
+    """
 
     step: Int[Array, '']
     params: models.Params
     optimizer: optax.OptState
     ema: models.Params | None = None
+    carried: tuple | None = None
 
     def evaluated(self) -> models.Params:
         """Returns the parameters to evaluate: the moving average, if there is one."""
@@ -37,7 +44,8 @@ def initial_state(config: Config) -> TrainState:
     def create(key):
         params = models.initialize(config, key)
         average = params if config.train.ema else None
-        return TrainState(jnp.int32(0), params, optim.optimizer(config).init(params), average)
+        optimizer = optim.optimizer(config).init(params)
+        return TrainState(jnp.int32(0), params, optimizer, average, empty_carried(config))
 
     # Always threefry, so that `train.prng` changes only the dropout masks.
     return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
@@ -48,7 +56,33 @@ def started_state(config: Config, start: Callable[[models.Params], models.Params
     params = start(jax.device_get(initial_state(config).params))
     # A copy, because an update reuses the memory of both trees.
     average = jax.tree.map(jnp.array, params) if config.train.ema else None
-    return TrainState(jnp.int32(0), params, jax.jit(optim.optimizer(config).init)(params), average)
+    optimizer = jax.jit(optim.optimizer(config).init)(params)
+    return TrainState(jnp.int32(0), params, optimizer, average, empty_carried(config))
+
+
+def empty_carried(config: Config, params: ensemble.Params | None = None) -> tuple | None:
+    """Returns the state [M rows ...] before the first batch with `data.carry`, or None without it.
+
+    An ensemble has a state for each of its `params`.
+    """
+    if not config.data.carry:
+        return None
+    if isinstance(params, tuple):
+        return (empty_carried(config),) * len(params)
+    microbatches = config.train.microbatches
+    state = models.empty_state(config, rows_per_batch(config.data, config.data.row_len, microbatches))
+    return jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[1:]), state)
+
+
+def continuing(batch: Batch, carried: tuple | None) -> Batch:
+    """Adds the states that rows continue, if any, to a device's microbatches [M, rows, ...].
+
+    Args:
+      carried: the states [M rows ...] of all devices' rows.
+    """
+    if carried is None:
+        return batch
+    return batch | {'carried': parallel.own_part(carried, jax.tree.leaves(batch)[0].shape[0])}
 
 
 def dropout_key(config: Config, step: Int[Array, '']) -> Array:
@@ -63,7 +97,8 @@ def gradients(
     """Computes gradients and sums over the microbatches [M, rows, ...] of one device.
 
     The loss is the sum of the microbatches' losses, each with the dropout key of its place in the whole
-    batch, so neither devices nor accumulation change the result.
+    batch, so neither devices nor accumulation change the result. States that rows continue (`carried`) have
+    no gradient, which so ends at a row's beginning.
     """
     key = dropout_key(config, step)
     count = jax.tree.leaves(batch)[0].shape[0]
@@ -71,19 +106,23 @@ def gradients(
 
     def chunk_loss(params, microbatches, indexes):
         chunk_sums = sums(params, microbatches, dropout_keys.of_microbatches(key, indexes))
-        return chunk_sums['loss'], chunk_sums
+        carried = chunk_sums.pop('carried', None)
+        return chunk_sums['loss'], (chunk_sums, carried)
 
     def add_chunk(total, chunk):
-        (_, chunk_sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
-        return jax.tree.map(jnp.add, total, (gradient, chunk_sums)), None
+        (_, (chunk_sums, carried)), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, (gradient, chunk_sums)), carried
 
     chunks = config.train.accumulate or 1
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
     sequence = jax.tree.map(split, (batch, index))
     first = jax.tree.map(lambda x: x[0], sequence)
-    no_sums = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1])
+    no_sums = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1][0])
     empty = (jax.tree.map(jnp.zeros_like, params), no_sums)
-    return jax.lax.scan(add_chunk, empty, sequence)[0]
+    (gradient, total), carried = jax.lax.scan(add_chunk, empty, sequence)
+    if carried is not None:
+        total['carried'] = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), carried)
+    return gradient, total
 
 
 def train_step(
@@ -94,7 +133,9 @@ def train_step(
     Returns:
       The new state, and the sums over all devices with the norm of the mean loss's gradient.
     """
+    batch = continuing(batch, state.carried)
     gradient, total = gradients(config, sums, state.params, batch, state.step)
+    carried = parallel.gather_parts(total.pop('carried', None))
     sent = jax.tree.map(lambda g: g.astype(config.train.gradient_dtype), gradient)
     sent, total = parallel.sum_over_devices((sent, total))
     # A batch of only empty rows has no weight.
@@ -105,4 +146,4 @@ def train_step(
     step, ema = state.step + 1, state.ema
     if config.train.ema:
         ema = optim.moving_average(config, ema, params, step)
-    return TrainState(step, params, optimizer, ema), total
+    return TrainState(step, params, optimizer, ema, carried), total

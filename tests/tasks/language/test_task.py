@@ -425,3 +425,30 @@ def test_a_prompt_that_ends_in_a_blank(trained, caplog):
         warnings = [record.getMessage() for record in caplog.records]
         assert len(warnings) == count
     assert warnings[0].startswith('prompt 5 ') and '1 more' in warnings[0]
+
+
+def test_byte_level_pieces_and_a_prompt_for_all_lines(song, tmp_path, monkeypatch, capfdbinary):
+    workdir, prompt = tmp_path / 'w', tmp_path / 'examples.txt'
+    changes = {'data.tokenizer': 'byte_bpe', 'data.pieces': 280, 'train.steps': 2, 'train.microbatches': 8}
+    assert run.main([*arguments(song, workdir, **changes), '--no-evaluation']) == 0
+    prompt.write_text('5 bottles\n')
+    lines = [('6 bottles', '6 béers'), ('on', 'wall'), ('x', 'x')]
+    monkeypatch.setattr(
+        sys, 'stdin', io.TextIOWrapper(io.BytesIO(b''.join(f'{a}\t{b}\n'.encode() for a, b in lines)))
+    )
+    capfdbinary.readouterr()
+    call = ['run.py', 'score-pairs', f'--workdir={workdir}', '--contrast', '--json', f'--prompt={prompt}']
+    assert run.main(call) == 0
+    *written, shares = map(json.loads, capfdbinary.readouterr().out.splitlines())
+    model = load(workdir)
+    assert model.trained.codecs['text'].size == 280
+    scores = model.likelihoods_after('5 bottles\n')
+    texts = [(text,) for pair in lines for text in pair]
+    totals = np.reshape([one.total for one in scores(texts)], (3, 2))
+    np.testing.assert_allclose([line['logp'] for line in written], totals, rtol=1e-6)
+    assert [line['right'] for line in written] == [*(totals[:2, 0] > totals[:2, 1]).tolist(), None]
+    assert shares['equal'] == 1 and shares['count'] == 2
+    plain = [one.total for one in model.likelihoods(texts)]
+    assert not np.allclose(plain, totals.reshape(-1), rtol=1e-3)
+    assert run.main([*call[:-1], f'--prompt={tmp_path / "none"}']) == 2
+    assert b'none' in capfdbinary.readouterr().err

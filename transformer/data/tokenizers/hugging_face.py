@@ -13,12 +13,14 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.config.extras import install
 from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
-from transformer.tokens import EOS, UNK
+from transformer.tokens import EOS, PAD, UNK
 
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
 # The marks of a piece inside a word, and of a piece that begins a word.
 _INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
 _SHAPE = {'tokenizer': str, 'order': [range(-1, 1 << 31)], 'model': dict}
+# The end of a text in GPT-2's vocabulary, which has neither padding nor an unknown piece.
+_END = '<|endoftext|>'
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -35,10 +37,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, content: bytes):
         super().__init__(content)
-        try:
-            import tokenizers
-        except ModuleNotFoundError:
-            raise ConfigError(f'this tokenizer needs tokenizers: {install("export")}') from None
+        tokenizers = _library()
         try:
             values = files.parse_json(content, _SHAPE, self.file)
         except ValueError as error:
@@ -148,6 +147,46 @@ class HuggingFaceTokenizer(Tokenizer):
     def _has_inside(self) -> bool:
         """Returns whether pieces inside words are marked, not those that begin words."""
         return type(self._tokenizer.model).__name__ == 'WordPiece'
+
+
+def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokenizer:
+    """Learns byte-level BPE as GPT-2 cuts text (Radford et al. 2019, §2.2): no text has unknown pieces.
+
+    Of the pieces, 256 are bytes, and padding and the unknown piece are ours alone.
+
+    Raises:
+      ConfigError: the text does not have that many pieces, or the library is not installed.
+    """
+    library, least = _library(), len(SYMBOLS) + 256
+    if pieces < least:
+        raise ConfigError(f'data.pieces={pieces}: byte-level BPE has {least} at least')
+    levels = library.pre_tokenizers.ByteLevel
+    learned = library.Tokenizer(library.models.BPE())
+    learned.pre_tokenizer = levels(add_prefix_space=False)
+    learned.decoder = library.decoders.ByteLevel()
+    learned.post_processor = library.processors.ByteLevel(trim_offsets=False)
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=pieces - 2, min_frequency=2, special_tokens=[_END], initial_alphabet=levels.alphabet(),
+        show_progress=False,
+    )  # fmt: skip
+    learned.train_from_iterator(sentences, trainer)
+    made = HuggingFaceTokenizer.from_file(learned.to_str(), {PAD: None, EOS: _END, UNK: None})
+    if made.size < pieces:
+        raise ConfigError(f'data.pieces={pieces}: the training text allows {made.size} at most')
+    return made
+
+
+def version() -> str:
+    """Returns the library's version."""
+    return _library().__version__
+
+
+def _library():
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise ConfigError(f'this tokenizer needs tokenizers: {install("tokenizers")}') from None
+    return tokenizers
 
 
 @contextlib.contextmanager

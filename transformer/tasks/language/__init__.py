@@ -1,14 +1,13 @@
 """Language modelling: predicts each piece of a text from those before it (Radford et al. 2018)."""
 
-from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, FIGURE, SCORE_PAIRS, SEARCH, TaskCommand
+from transformer.tasks.commands import ENSEMBLE, FIGURE, PROMPT, SCORE_PAIRS, SEARCH, TaskCommand
 
 COMMANDS = {
     'generate': TaskCommand(
         'Continue a text, or each line of standard input, with a language model.',
         verb='hypotheses',
         flags={
-            'prompt': Flag(str, None, 'the text to continue (default: each line of standard input)', 'TEXT'),
+            'prompt': PROMPT,
             **SEARCH,
         },
         text='prompt',

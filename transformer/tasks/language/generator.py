@@ -1,6 +1,7 @@
 """Continues texts with a trained language model."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Array
 
-from transformer.config import ConfigError, Decode
+from transformer.config import Config, ConfigError, Decode
 from transformer.inference import generate as generation
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
@@ -34,9 +35,10 @@ def hypotheses(
 ) -> list[list[Hypothesis]]:
     """Continues each prompt: the `best` best continuations of beam search, or `samples` samples.
 
-    The text includes the prompt; the score does not. The model handles at most `data.row_len` pieces at a
-    time: it writes a longer text half a row at a time, and reads the text's new end in between. Beam search
-    refuses longer texts. If the model learned lines, a newline in a text becomes a blank.
+    The text includes the prompt; the score does not. Without `data.carry` the model handles at most
+    `data.row_len` pieces at a time: it writes a longer text half a row at a time, and reads the text's new
+    end in between. Beam search refuses longer texts. If the model learned lines, a newline in a text becomes
+    a blank.
 
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.
@@ -91,6 +93,11 @@ def _encode(
     return encoded
 
 
+def window(config: Config) -> int:
+    """Returns the most pieces that a model reads at once: a training row, or all with `data.carry`."""
+    return sys.maxsize if config.data.carry else config.data.row_len
+
+
 def warn_of_cut(number: int, length: int) -> None:
     """Warns that a prompt, counted from 0, is too long to be read whole."""
     logging.warning('prompt %d: only the end of its %d pieces is read', number + 1, length)
@@ -105,12 +112,12 @@ def _beams(
     key: Array,
     on_done: generation.OnDone,
 ) -> list[list[tuple[list[int], float]]]:
-    window = trained.config.data.row_len
+    most = window(trained.config)
     for row, number in zip(rows, numbers, strict=True):
-        if len(row) + settings.extra_len > window:
+        if len(row) + settings.extra_len > most:
             raise ConfigError(
                 f'decode.extra_len={settings.extra_len}: with method beam, prompt {number + 1} '
-                f'({len(row)} pieces) and its output must fit into data.row_len={window}'
+                f'({len(row)} pieces) and its output must fit into data.row_len={most}'
             )
     if not settings.extra_len:
         return [[([], 0.0)] * best for _ in rows]
@@ -128,10 +135,10 @@ def _one_by_one(
     on_done: generation.OnDone,
 ) -> list[tuple[list[int], float]]:
     """Continues each row in parts. A part and the pieces that it sees fit into a training row."""
-    window = trained.config.data.row_len
+    most = window(trained.config)
     # Decided row by row, so that a row's text does not depend on other rows.
-    fits = [len(row) + settings.extra_len <= window for row in rows]
-    half = max(window // 2, 1)
+    fits = [len(row) + settings.extra_len <= most for row in rows]
+    half = max(most // 2, 1)
     written = [[] for _ in rows]
     logp = np.zeros(len(rows))
     for whole in (True, False):
@@ -145,7 +152,7 @@ def _one_by_one(
             results = generation.search(
                 trained,
                 generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True),
-                [(rows[i] + written[i])[-max(window - part, 1) :] for i in unfinished],
+                [(rows[i] + written[i])[-max(most - part, 1) :] for i in unfinished],
                 [numbers[i] for i in unfinished],
                 jax.random.fold_in(key, number) if number else key,
                 on_done if last else lambda rows: None,

@@ -2,20 +2,18 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 import jax.numpy as jnp
-import numpy as np
 from absl import logging
 from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, RowBatches, Running, Windows
+from transformer.data.batches import Batches, RowBatches, Running, Streams, Windows
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
-from transformer.inference import likelihood
 from transformer.inference.attention import (
     DECODER_SELF_ATTENTION,
     START_MARK,
@@ -25,15 +23,16 @@ from transformer.inference.attention import (
     last_word,
     one_row,
 )
-from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.language.generator import generate, hypotheses
+from transformer.tasks.language.likelihoods import likelihoods, likelihoods_after
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
+from transformer.training.step import empty_carried
 
 # The numbers of texts that an evaluation samples if the text's source can judge them, and if it cannot.
 JUDGED, SHOWN = 1000, 10
@@ -54,10 +53,12 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out rows of whole documents or, with `data.batching=running`, of running text.
 
     Outside training, running text is read in adjacent windows, and whole documents are cut, with a warning,
-    to the table of learned positions.
+    to the table of learned positions. With `data.carry`, every split is read in streams.
     """
     data, train, training = config.data, config.train, split == 'train'
     documents = dataset.splits[split]
+    if data.carry:
+        return Streams(documents, data, train.microbatches, train.seed, training)
     if data.batching != 'running':
         if config.model.positions == 'learned' and not training:
             documents = text_input.cut_with_warning(documents, config.model.max_len, split)
@@ -68,27 +69,39 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of every piece, weighted by the batch's `weight` if it has one."""
+    """Computes the cross-entropy of every piece, weighted by the batch's `weight` if it has one.
+
+    If the batch's rows continue the states `carried`, the sums include the states after the rows.
+    """
     weights = batch['weight'] if 'weight' in batch else (batch['text'].segments > 0).astype(jnp.float32)
-    return losses.predicted_sums(config, params, batch, key, weights)
+    compute = losses.carried_sums if 'carried' in batch else losses.predicted_sums
+    return compute(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes loss and perplexity in several units, and samples texts.
 
     Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart. `context` counts
-    the pieces before a scored one. Perplexity per word and bits per byte divide the same loss (ends of
+    the pieces before a scored one. With `data.carry` the split is read as in training, in streams that each
+    begin without context. Perplexity per word and bits per byte divide the same loss (ends of
     documents included) by the words or bytes (newlines included) of the raw text, to compare models with
     different vocabularies. If the text's source can judge sentences, `grammatical` is the share of `JUDGED`
     samples that it accepts.
     """
     config, data = trained.config, trained.config.data
-    windows = Windows(dataset.splits[split], data, config.train.microbatches, data.stride)
-    total = split_sums.total(bound_sums(sums, config), trained.params, windows, progress)
+    documents, microbatches = dataset.splits[split], config.train.microbatches
+    if data.carry:
+        rows = Streams(documents, data, microbatches, config.train.seed, train=False)
+        read = {'streams': rows.rows(0)}
+    else:
+        rows = Windows(documents, data, microbatches, data.stride)
+        read = {'window': data.row_len, 'stride': data.stride}
+    before = empty_carried(config, trained.params)
+    total = split_sums.total(bound_sums(sums, config), trained.params, rows, progress, before)
     raw = dataset.raw(split, 'text')
     # Counted per document, so that words on both sides of a boundary stay apart.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
-    least, mean = windows.context()
+    least, mean = rows.context()
     judge = reader.READERS[data.source].judge(reading(config))
     samples = _samples(trained, JUDGED if judge else SHOWN, progress)
     scores = {
@@ -101,7 +114,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     }
     how = {
         'decode': dataclasses.asdict(config.decode) | SAMPLING,
-        'context': {'window': data.row_len, 'stride': data.stride, 'least': least, 'mean': round(mean, 2)},
+        'context': {**read, 'least': least, 'mean': round(mean, 2)},
     }
     return Scored(scores, how, [line for sample in samples for line in sample.split('\n')])
 
@@ -126,34 +139,6 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
     # A sample of several lines can have empty ones.
     if trained.config.data.documents == 'lines':
         yield from shared.empty(outcome)
-
-
-def likelihoods(
-    trained: Trained,
-    texts: Iterable[tuple[str]],
-    numbers: Sequence[int] | None = None,
-    on_done: OnDone = lambda texts: None,
-) -> list[Likelihood]:
-    """Computes log p of each text, read like a document of an evaluation in windows of `data.row_len` pieces.
-
-    A window begins every `data.stride` pieces, and scores the pieces that no earlier window contains.
-    """
-    del numbers  # for warnings, of which there are none
-    data, tokenizer = trained.config.data, trained.codecs['text']
-    encoded = tokenizer.encode_batch([text for (text,) in texts])
-    windows, owners = [], []
-    for i, tokens in enumerate(encoded):
-        last = max(len(tokens) - data.row_len, 0)
-        for begin in range(0, last + data.stride, data.stride):
-            windows.append({'text': tokens[begin : begin + data.row_len]})
-            owners.append(i)
-    logp: list[list[np.ndarray]] = [[] for _ in texts]
-    share = len(texts) / max(len(windows), 1)
-    scored = likelihood.log_likelihoods(trained, windows, lambda count: on_done(count * share))
-    for i, row in zip(owners, scored, strict=True):
-        logp[i].append(row[data.row_len - data.stride if logp[i] else 0 :])
-    pieces = map(tokenizer.pieces, encoded)
-    return [Likelihood(*pair) for pair in zip(pieces, map(np.concatenate, logp), strict=True)]
 
 
 def attention(
@@ -201,6 +186,7 @@ TASK = Task(
         'generate': generate,
         'hypotheses': hypotheses,
         'likelihoods': likelihoods,
+        'likelihoods_after': likelihoods_after,
         'attention': attention,
     },
 )
