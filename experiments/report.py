@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from experiments.rendering import formats
+from experiments.rendering import curves, formats, page
 from experiments.rendering.formats import Column
 from experiments.reports import columns, differences, family, notes, results, sensitivity
 from experiments.reports.results import Comparison
@@ -63,10 +63,7 @@ def _report_text(call: Call) -> str:
         rows, each_run = columns.row_records(comparison, tests), columns.run_records(comparison)
         return formats.json_text({**about, 'rows': rows, 'runs': each_run, 'notes': lines})
     if form == 'html':
-        # Imported here, so that the other formats need no matplotlib.
-        from experiments.rendering import page
-
-        pictures = page.learning_curves(_curves(comparison), comparison.base)
+        pictures = curves.learning_curves(_curves(comparison), comparison.base)
         return page.document(comparison.title, table, lines, pictures)
     return _render(call, table, lines)
 

@@ -185,6 +185,7 @@ def test_a_row_that_was_never_finished_may_go(files, capsys):
         ("TABLE = 3", 'mine.py: TABLE must be a Table(rows, split, measures)'),
         ("TABLE = 1 / 0", 'mine.py: ZeroDivisionError: division by zero'),
         ("TABLE =", 'mine.py: SyntaxError'),
+        ("raise SystemExit(0)", 'mine.py: SystemExit: 0'),
         (TABLE.replace("'four'", "'base'"), "mine.py: two rows are called 'base'"),
         (TABLE.replace("'four'", "'a b'"), "mine.py: row 'a b': a name of letters"),
         (TABLE.replace('model.h', 'model.hh'), "row four: model.hh: no such option; did you mean 'model.h'"),

@@ -34,8 +34,8 @@ def table(file: str) -> object:
     defined = {'__name__': 'table_file', '__file__': file}
     try:
         exec(compile((ROOT / file).read_bytes(), file, 'exec'), defined)
-    except Exception as error:
-        # A table file is a program: any exception is the user's mistake.
+    except (Exception, SystemExit) as error:
+        # A table file is a program: any exception or exit is the user's mistake.
         raise ConfigError(f'{file}: {type(error).__name__}: {error}') from error
     if 'TABLE' not in defined:
         raise ConfigError(f'{file}: defines no TABLE')

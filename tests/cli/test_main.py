@@ -335,6 +335,8 @@ def test_a_config_file_with_a_mistake(capfd, tmp_path):
     assert 'mine.py' in line and 'division by zero' in line
     file.write_text('def get_config():\n    pass\n')
     assert f'{file}: get_config() returns no config' in fails(capfd, f'--config={file}')
+    file.write_text('raise SystemExit(0)')
+    assert f'{file}: SystemExit: 0' in fails(capfd, f'--config={file}')
     # An option that lacks its group would be ignored.
     file.write_text(
         'from transformer.config import config_dict\n'

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,8 +23,7 @@ import scipy.stats
 from PIL import Image
 
 from experiments import report
-from experiments.rendering import formats
-from experiments.rendering import page as rendering
+from experiments.rendering import curves, formats
 from experiments.reports import columns, differences, notes, results
 from experiments.sweeps import launch, runs
 from experiments.tables import rows as tables
@@ -253,6 +253,24 @@ def test_p_is_the_share_of_resamples_as_far_from_the_difference():
     drawn = np.random.default_rng(0).integers(0, 30, (1000, 30))
     far = sum(abs(of(sample) - difference) >= abs(difference) for sample in drawn)
     assert 50 < far < 900 and p == (far + 1) / 1001
+
+
+@pytest.mark.parametrize('score', ['sacrebleu', 'moses'])
+def test_resamples_without_matches_are_scored_as_sacrebleu_does(score):
+    """Of four sentences one has all matches of four words: a third of the resamples lack it."""
+    references = [f'{i} eins zwei drei vier' for i in range(4)]
+    lines = [references[0], 'eins zwei', 'drei', '']
+    tokenized = {'tokenize': 'none', 'smooth_method': 'none'} if score == 'moses' else {}
+    metric, drawn = sacrebleu.BLEU(**tokenized), list(bootstrap.draws(4))
+    of = lambda texts, sample: (
+        metric.corpus_score([texts[i] for i in sample], [[references[i] for i in sample]]).score
+    )
+    for first, second in ((lines, references), (references, lines)):
+        ((difference, p),) = bleu.significance(first, [second], references, 'en', score)
+        assert difference == pytest.approx(of(second, range(4)) - of(first, range(4)))
+        resampled = np.array([of(second, sample) - of(first, sample) for sample in drawn])
+        assert p == bootstrap.two_sided_p(difference, resampled)
+    assert len([sample for sample in drawn if 0 not in sample]) > 200
 
 
 def test_intervals_end_where_the_score_does():
@@ -542,11 +560,36 @@ def test_a_language_model_has_its_own_measures(tmp_path, capsys):
     assert ' & bits/byte' in shown(tmp_path, capsys, '--format=latex')
 
 
-def test_dollars_in_names_are_no_mathematics():
-    page = rendering.learning_curves(
-        {'base': [[(1, 2.0), (2, 1.0)]], 'lr$x_$': [[(1, 2.0), (2, 1.5)]]}, 'base'
+def test_learning_curves_share_their_axes():
+    """Steps from 0 to 100 and losses from 1 to 3, with 5 % beside them, are 192 x 106 pixels."""
+    page = curves.learning_curves(
+        {'base': [[(0, 3.0), (100, 1.0)]], 'lr$x_$ < 1': [[(50, 2.0)], []], 'none': []}, 'base'
     )
-    assert 'lr$x_$' in page
+    svg = ElementTree.fromstring(page[page.index('<svg') : page.index('</figure>')])
+    points = lambda parent: [line.get('points') for line in parent.iter('polyline')]
+    axes, *plots = svg.find('defs/g'), *svg.findall('g')
+    x, y = 192 * 5 / 110, 106 * 0.1 / 2.2
+    ends = f'{34 + x:.1f},{20 + y:.1f} {226 - x:.1f},{126 - y:.1f}'
+    assert points(axes.find('g')) == points(plots[0]) == [ends] and points(plots[1]) == ['130.0,73.0']
+    assert [plot.find('text').text for plot in plots] == ['base', 'lr$x_$ < 1']
+    assert [plot.find('use').get('href') for plot in plots] == ['#axes'] * 2
+    labels = [text.text for text in axes.iter('text')]
+    assert labels == ['0', '50', '100', '1', '2', '3']
+
+
+@pytest.mark.parametrize(
+    ('low', 'high', 'ticks'),
+    [(0, 40, [0, 10, 20, 30, 40]), (-0.5, 1.5, [-0.5, 0, 0.5, 1, 1.5]), (1e5, 1.9e5, [1e5, 1.5e5])],
+)
+def test_ticks_are_round_numbers(low, high, ticks):
+    assert curves.ticks(low, high) == ticks
+    assert all(low <= tick <= high for tick in ticks)
+
+
+def test_curves_of_one_point():
+    page = curves.learning_curves({'base': [[(0, 0.0)]]}, 'base')
+    assert '<polyline points="130.0,73.0"/>' in page
+    assert curves.learning_curves({'base': []}, 'base').startswith('<p>No learning curves')
 
 
 def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):
@@ -1009,7 +1052,10 @@ def test_the_page(swept, tmp_path, capsys, opened):
     assert names() == sorted(paper, key=str.lower, reverse=True)
     # Curves of each row that was trained; their text is text.
     texts = page.locator('figure text').all_text_contents()
-    assert set(paper) - {'E'} <= set(texts) and 'E' not in texts and texts.count('updates') == 5
+    assert set(paper) - {'E'} <= set(texts) and 'E' not in texts
+    widths = 'all => all.map(use => use.getBoundingClientRect().width)'
+    frames = page.locator('figure use').evaluate_all(widths)
+    assert len(frames) == 5 and min(frames) > 100
     assert page.locator('li', has_text='MemoryError').is_visible()
 
 

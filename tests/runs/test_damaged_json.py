@@ -1,6 +1,7 @@
 """JSON of another shape in a work directory is named in one line."""
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -78,3 +79,12 @@ def test_scores_that_are_no_numbers(workdir, tmp_path, capsys):
     assert main.main([*call, '--format=huggingface']) == 2
     assert "result.json: loss: damaged: got 'x'" in capsys.readouterr().err
     assert not (tmp_path / 'out').exists()
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):
+    folder = tmp_path / os.fsdecode(b'run-\xff')
+    folder.mkdir()
+    for name in ('config.json', 'data.lock.json'):
+        (folder / name).write_text('{}')
+    with pytest.raises(ConfigError, match='not UTF-8; rename it'):
+        Run.open(folder)

@@ -95,8 +95,8 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
         return config
     except ConfigError as error:
         raise ConfigError(f'{path}: {error}') from None
-    except Exception as error:
-        # A config file is a program: any exception in it is reported as a mistake of the file.
+    except (Exception, SystemExit) as error:
+        # A config file is a program: any exception or exit in it is reported as a mistake of the file.
         raise ConfigError(f'{path}: {type(error).__name__}: {error}') from error
 
 

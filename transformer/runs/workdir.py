@@ -61,6 +61,9 @@ class Run:
     def open(cls, folder: epath.PathLike) -> 'Run':
         """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
         folder = epath.Path(folder)
+        # Orbax could not read its checkpoints, and would report them as damaged.
+        if str(folder).encode(errors='replace').decode() != str(folder):
+            raise ConfigError(f'{folder}: the name of the folder is not UTF-8; rename it')
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
         if not (folder / manifests.FILE).exists():

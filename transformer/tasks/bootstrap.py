@@ -1,5 +1,7 @@
 """Bootstrap of scores (Efron 1979): intervals, and paired tests (Koehn 2004), by resampling examples."""
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -44,8 +46,17 @@ def estimate(
 
 def resample(statistics: Int[np.ndarray, 'examples statistics']) -> Int[np.ndarray, 'resamples statistics']:
     """Sums the examples' statistics over each resample. The same examples are drawn for every output."""
-    size = len(statistics)
-    return np.stack([np.bincount(drawn, minlength=size) @ statistics for drawn in draws(size)])
+    times, exact = _times_drawn(len(statistics), RESAMPLES), statistics.astype(float)
+    # Products of floats are faster, and exact for sums below 2^53. A block needs little memory.
+    sums = [block.astype(float) @ exact for block in np.array_split(times, max(RESAMPLES // 50, 1))]
+    return np.concatenate(sums).astype(np.int64)
+
+
+@functools.lru_cache(maxsize=1)
+def _times_drawn(size: int, resamples: int) -> Int[np.ndarray, 'resamples examples']:
+    """Counts how often each example is in each resample."""
+    counts = [np.bincount(drawn, minlength=size) for drawn in itertools.islice(draws(size), resamples)]
+    return np.stack([count.astype(np.int32) for count in counts])
 
 
 def two_sided_p(difference: float, resampled: Float[np.ndarray, ' resamples']) -> float:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from absl import logging
 from etils import epy
+from jaxtyping import Int
 
 from transformer.config import ConfigError
 from transformer.tasks import bootstrap
@@ -142,8 +143,8 @@ def _base(language: str) -> str:
     return re.split('[-_.]', language.lower())[0]
 
 
-def _sacre(language: str, lowercase: bool = False) -> 'sacrebleu.BLEU':
-    return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), lowercase=lowercase, force=True)
+def _sacre(language: str, lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+    return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), lowercase=lowercase, force=True, **options)
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
@@ -182,25 +183,55 @@ def significance(
     """
     if score not in ('sacrebleu', 'chrf', *(('moses', 'paper') if has_words(language) else ())):
         raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
-    metric, change = {
-        'sacrebleu': lambda: (_sacre(language), str),
-        'chrf': lambda: (sacrebleu.CHRF(), str),
-        'moses': lambda: (_multi(), moses_tokenizer(language)),
-        'paper': lambda: (_multi(), papers_tokenizer(language)),
+    make, change = {
+        'sacrebleu': lambda: (functools.partial(_sacre, language), str),
+        'chrf': lambda: (sacrebleu.CHRF, str),
+        'moses': lambda: (_multi, moses_tokenizer(language)),
+        'paper': lambda: (_multi, papers_tokenizer(language)),
     }[score]()
-    against = [[change(line) for line in references]]
+    # The references are read once, and a line that several outputs have for a sentence, too.
+    metric = make(references=[[change(line) for line in references]])
+
+    @functools.cache
+    def of_line(sentence: int, line: str) -> list[int]:
+        changed = metric._preprocess_segment(change(line))
+        return metric._compute_segment_statistics(changed, metric._ref_cache[sentence])
+
+    of_all = _bleu_of_sums if isinstance(metric, sacrebleu.BLEU) else _scores_of_sums
 
     def scores(lines: Sequence[str]) -> tuple[float, np.ndarray]:
         """Computes the score of all sentences, and of each resample."""
-        statistics = np.array(metric._extract_corpus_statistics([change(line) for line in lines], against))
-        of = lambda sums: metric._compute_score_from_stats(sums.tolist()).score
-        return of(statistics.sum(0)), np.array([of(sums) for sums in bootstrap.resample(statistics)])
+        statistics = np.array([of_line(*numbered) for numbered in enumerate(lines)])
+        resampled = of_all(metric, bootstrap.resample(statistics))
+        return metric._compute_score_from_stats(statistics.sum(0).tolist()).score, resampled
 
     (of_baseline, resampled_baseline), tests = scores(baseline), []
     for score_of_all, resampled in map(scores, others):
         difference = score_of_all - of_baseline
         tests.append((difference, bootstrap.two_sided_p(difference, resampled - resampled_baseline)))
     return tests
+
+
+def _scores_of_sums(
+    metric: 'sacrebleu.CHRF | sacrebleu.BLEU', sums: Int[np.ndarray, 'resamples statistics']
+) -> np.ndarray:
+    """Computes a score of each resample by its sums of statistics."""
+    return np.array([metric._compute_score_from_stats(row).score for row in sums.tolist()])
+
+
+def _bleu_of_sums(metric: 'sacrebleu.BLEU', sums: Int[np.ndarray, 'resamples statistics']) -> np.ndarray:
+    """Computes BLEU of each resample as sacreBLEU does, which takes most of the time of a long report.
+
+    Resamples without a match of some length, which are smoothed, are left to sacreBLEU.
+    """
+    lengths, references = sums[:, 0], sums[:, 1]
+    matches, ngrams = np.split(sums[:, 2:], 2, axis=1)
+    usual = (matches > 0).all(1)
+    scores = np.zeros(len(sums))
+    penalty = np.minimum(1, np.exp(1 - references[usual] / lengths[usual]))
+    scores[usual] = penalty * np.exp(np.log(100 * matches[usual] / ngrams[usual]).mean(1))
+    scores[~usual] = _scores_of_sums(metric, sums[~usual])
+    return scores
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
@@ -237,8 +268,8 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
 
-def _multi(lowercase: bool = False) -> 'sacrebleu.BLEU':
-    return sacrebleu.BLEU(tokenize='none', smooth_method='none', lowercase=lowercase, force=True)
+def _multi(lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+    return sacrebleu.BLEU(tokenize='none', smooth_method='none', lowercase=lowercase, force=True, **options)
 
 
 def _multi_bleu(
