@@ -1,5 +1,6 @@
-"""Learns a vocabulary of pieces from text with SentencePiece (§5.1)."""
+"""Learns a vocabulary of pieces from text: with SentencePiece (§5.1), or the most frequent words."""
 
+import collections
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +9,8 @@ from typing import Literal
 import sentencepiece
 
 from transformer.config import ConfigError
+from transformer.data.tokenizers.base import SYMBOLS
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 _BLANK = '\u2581'  # SentencePiece writes a blank like this
@@ -34,7 +37,7 @@ _OPTIONS = {
 def train(
     sentences: Iterable[str],
     pieces: int,
-    kind: Literal['bpe', 'characters'] = 'bpe',
+    kind: Literal['bpe', 'characters', 'words'] = 'bpe',
     words: Sequence[str] = (),
 ) -> bytes:
     """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
@@ -43,9 +46,14 @@ def train(
     All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces, too, each
     with the blank before it.
 
+    With `words`, pieces are what stands between blanks: the most frequent ones, those of equal frequency in
+    the order of their characters. All other words are unknown.
+
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
     """
+    if kind == 'words':
+        return _most_frequent(sentences, pieces)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -63,6 +71,18 @@ def train(
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
+    """Returns the list of the most frequent words, the most frequent one first."""
+    counts = collections.Counter(word for line in sentences for word in line.split(' ') if word)
+    counts -= collections.Counter({symbol: counts[symbol] for symbol in SYMBOLS.values()})
+    if len(counts) + len(SYMBOLS) < pieces:
+        raise ConfigError(
+            f'data.pieces={pieces}: the training text allows {len(counts) + len(SYMBOLS)} at most'
+        )
+    words = sorted(counts, key=lambda word: (-counts[word], word))[: pieces - len(SYMBOLS)]
+    return PiecesTokenizer.from_pieces([*SYMBOLS.values(), *words], ' ', end=True).content
 
 
 def _check_characters(model: bytes, pieces: int) -> None:
