@@ -47,7 +47,7 @@ ARGUMENTS = {'figure': ['--sentence=the old dog'], 'translate': SHORT, 'parse': 
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
-    '--text=x': {'language', 'masked'},
+    '--text=x': {'language', 'masked', 'words'},
 }
 FORMATS = {
     'ctranslate2': {'translation', 'transliteration', 'parsing', 'language'},
@@ -104,8 +104,10 @@ DATA = {
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},
     'answers': {'data__source': 'squad', 'data__train': 'train.json'},
+    'words': {'data__source': 'text', 'data__language': 'en', 'model__kind': 'table'},
 }
 PIECES = ('data.pieces', 'data.batching', 'data.row_len', 'data.max_len')
+LAYERED = ('model.N', 'model.d_ff', 'model.h')
 
 
 @pytest.fixture(scope='module')
@@ -114,9 +116,11 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
     files, folders = write(tmp_path_factory.mktemp('files')), {}
     for task, of_data in DATA.items():
         train = of_data.get('data__train', 'train')
-        options = {key: value for key, value in toys.OPTIONS.items() if task != 'images' or key not in PIECES}
+        unused = {'images': PIECES, 'words': LAYERED}.get(task, ())
+        options = {key: value for key, value in toys.OPTIONS.items() if key not in unused}
         # Bytes need no learning; trees and hidden words have pieces of their own.
         kinds = {'images': {}, 'parsing': {'data.pieces': 300}, 'masked': {'data.pieces': 300}}
+        kinds['words'] = {'data.tokenizer': 'words', 'data.pieces': 18}
         few = kinds.get(task, {'data.tokenizer': 'bytes', 'data.pieces': 259})
         same = few | {
             'data.dev': f'{train}[:5]',

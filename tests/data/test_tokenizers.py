@@ -347,3 +347,17 @@ def test_what_is_no_model_is_refused(tmp_path):
     for name, told in (('text', 'neither a S'), ('empty', 'neither a S'), ('no', 'No such file')):
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
             foreign.read_foreign(tmp_path / name)
+
+
+def test_most_frequent_words():
+    lines = ['b a b', 'c  a b', '<unk> <unk> <unk> <unk> d']
+    words = kinds.read(vocabulary.train(lines, 6, 'words'))
+    # Those of equal frequency are in the order of their characters; the names of special pieces are no words.
+    assert words.pieces(range(words.size)) == ['<pad>', '</s>', '<unk>', 'b', 'a', 'c']
+    assert words.counts == [0, 0, 0, 3, 2, 1]
+    assert words.encode('d b <unk>') == [UNK, 3, UNK, EOS]
+    with pytest.raises(ConfigError, match=r'data\.pieces=8: .* 7 at most'):
+        vocabulary.train(lines, 8, 'words')
+    for damaged in (words.content.replace(b', 1]', b']'), words.content.replace(b', 1]', b', "1"]')):
+        with pytest.raises(RuntimeError):
+            kinds.read(damaged)

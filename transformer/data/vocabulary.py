@@ -74,7 +74,7 @@ def train(
 
 
 def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
-    """Returns the list of the most frequent words, the most frequent one first."""
+    """Returns the list of the most frequent words with their counts, the most frequent one first."""
     counts = collections.Counter(word for line in sentences for word in line.split(' ') if word)
     counts -= collections.Counter({symbol: counts[symbol] for symbol in SYMBOLS.values()})
     if len(counts) + len(SYMBOLS) < pieces:
@@ -82,7 +82,8 @@ def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
             f'data.pieces={pieces}: the training text allows {len(counts) + len(SYMBOLS)} at most'
         )
     words = sorted(counts, key=lambda word: (-counts[word], word))[: pieces - len(SYMBOLS)]
-    return PiecesTokenizer.from_pieces([*SYMBOLS.values(), *words], ' ', end=True).content
+    pieces, counted = [*SYMBOLS.values(), *words], [0] * len(SYMBOLS) + [counts[word] for word in words]
+    return PiecesTokenizer.from_pieces(pieces, ' ', end=True, counts=counted).content
 
 
 def _check_characters(model: bytes, pieces: int) -> None:

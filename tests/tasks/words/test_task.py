@@ -127,7 +127,7 @@ def test_frequencies(texts, tmp_path):
     tokens = dataset.splits['train'].fields['text'].tokens
     counts = collections.Counter(tokens[tokens > 2].tolist())
     total = sum(counts.values())
-    found = sampling.frequencies(config, tokens)
+    found = sampling.frequencies(config, np.array(dataset.codecs['text'].counts))
     noise = np.diff(found.noise, prepend=0.0)
     norm = sum(n**0.75 for n in counts.values())
     for word, n in counts.items():
@@ -151,7 +151,7 @@ def test_draws(texts, tmp_path):
     config, dataset = prepared(texts, tmp_path)
     tokens = dataset.splits['train'].fields['text'].tokens
     of_words, batches = (
-        sampling.frequencies(config, tokens),
+        sampling.frequencies(config, np.array(dataset.codecs['text'].counts)),
         tasks.task_of(config).batches(config, dataset, 'train'),
     )
     kept, windows = collections.Counter(), collections.Counter()

@@ -9,7 +9,7 @@ from transformer.config import Config, ConfigError
 from transformer.data.batches import RowBatches
 from transformer.data.rows import row_generator
 from transformer.tasks.words import huffman
-from transformer.tokens import UNK, Batch, Tokens
+from transformer.tokens import Batch, Tokens
 
 
 class Frequencies(NamedTuple):
@@ -30,8 +30,8 @@ class Frequencies(NamedTuple):
     path_share: Float[np.ndarray, 'V J']
 
 
-def frequencies(config: Config, tokens: Integer[np.ndarray, ' n']) -> Frequencies:
-    """Computes the frequencies of the training text's words.
+def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencies:
+    """Computes the frequencies of words from their counts in the training text, 0 for special pieces.
 
     - A word of frequency f is kept with probability (sqrt(f / sample) + 1) · sample / f.
     - A noise word is drawn in proportion to its count^0.75.
@@ -42,10 +42,9 @@ def frequencies(config: Config, tokens: Integer[np.ndarray, ' n']) -> Frequencie
       ConfigError: the text has fewer than two different words.
     """
     options, size = config.words, config.model.vocab_size
-    counts = np.bincount(tokens, minlength=size).astype(np.float64)
-    counts[: UNK + 1] = 0
+    counts = np.pad(counts.astype(np.float64), (0, size - len(counts)))
     if np.count_nonzero(counts) < 2:
-        raise ConfigError('data.train: has fewer than two different words that are in the vocabulary')
+        raise ConfigError('data.train: the vocabulary has fewer than two different words')
     f = counts / counts.sum()
     keep = np.where(f > 0, 1.0, 0.0)
     if options.sample:

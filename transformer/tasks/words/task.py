@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
@@ -31,8 +32,10 @@ def reading(config: Config) -> Reading:
 
 def batches(config: Config, dataset: Dataset, split: str) -> sampling.WordBatches:
     """Lays out sentences in rows, and draws words to leave out, windows and noise words."""
-    of_words = sampling.frequencies(config, dataset.splits['train'].fields['text'].tokens)
-    train = config.train
+    counts = getattr(dataset.codecs['text'], 'counts', None)
+    if counts is None:
+        raise ConfigError(f'data.tokenizer={config.data.tokenizer}: train.task=words needs words')
+    of_words, train = sampling.frequencies(config, np.array(counts)), config.train
     rows = RowBatches(dataset.splits[split], config.data, train.microbatches, train.seed, split == 'train')
     return sampling.WordBatches(rows, config, of_words, split)
 
