@@ -172,6 +172,10 @@ USERS = {
 }
 
 
+# A task's name that is an ordinary word elsewhere too: a tokenizer's pieces, the content of a table.
+ORDINARY = {'words'}
+
+
 def strings_of(path: pathlib.Path) -> set[str]:
     nodes = ast.walk(ast.parse(path.read_text()))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
@@ -182,7 +186,7 @@ def test_a_task_touches_its_folder_and_its_line_alone():
     config = ROOT / 'transformer' / 'config'
     assert strings_of(config / 'conditions.py') & set(TASKS) == NAMED
     # The default of train.task.
-    assert strings_of(config / 'options.py') & set(TASKS) == {'translation'}
+    assert strings_of(config / 'options.py') & set(TASKS) - ORDINARY == {'translation'}
     assert set(TASKS) <= strings_of(config / 'tasks.py')
     # Of tables and scales one has the name of a task, as one source of data has.
     allowed = {'tables', 'sources', 'generated', 'tasks'}
@@ -196,7 +200,7 @@ def test_a_task_touches_its_folder_and_its_line_alone():
             ):
                 users.add(str(place))
             if place.parts[:2] != ('transformer', 'config') and not allowed & set(place.parts):
-                assert not strings_of(path) & set(TASKS), path
+                assert not strings_of(path) & set(TASKS) - ORDINARY, path
     assert users == USERS
 
 

@@ -51,7 +51,7 @@ ARGUMENTS = {
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
-    '--text=x': {'language', 'masked', 'denoise'},
+    '--text=x': {'language', 'masked', 'denoise', 'words'},
 }
 FORMATS = {
     'ctranslate2': {'translation', 'transliteration', 'text_to_text', 'parsing', 'language'},
@@ -124,8 +124,10 @@ DATA = {
         'data__train': 'sets.tsv',
         'text_to_text__prefix': 'a=summarise,b=answer,c=translate English to German',
     },
+    'words': {'data__source': 'text', 'data__language': 'en', 'model__kind': 'table'},
 }
 PIECES = ('data.pieces', 'data.batching', 'data.row_len', 'data.max_len')
+LAYERED = ('model.N', 'model.d_ff', 'model.h')
 
 
 @pytest.fixture(scope='module')
@@ -134,9 +136,11 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
     files, folders = write(tmp_path_factory.mktemp('files')), {}
     for task, of_data in DATA.items():
         train = of_data.get('data__train', 'train')
-        options = {key: value for key, value in toys.OPTIONS.items() if task != 'images' or key not in PIECES}
+        unused = {'images': PIECES, 'words': LAYERED}.get(task, ())
+        options = {key: value for key, value in toys.OPTIONS.items() if key not in unused}
         # Bytes need no learning; trees and hidden words have pieces of their own.
         kinds = {'images': {}, 'parsing': {'data.pieces': 300}, 'masked': {'data.pieces': 300}}
+        kinds['words'] = {'data.tokenizer': 'words', 'data.pieces': 18}
         few = kinds.get(task, {'data.tokenizer': 'bytes', 'data.pieces': 259})
         same = few | {
             'data.dev': f'{train}[:5]',

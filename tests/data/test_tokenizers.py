@@ -360,7 +360,11 @@ def test_words_by_frequency():
     assert made.pieces(range(made.size)) == ['<pad>', '</s>', '<unk>', 'the', 'sees', 'a', 'a\tcat']
     assert made.encode(' the  cat sees </s> a <unk>') == [3, UNK, 4, UNK, 5, UNK, EOS]
     assert made.decode([3, 5, EOS, 4]) == 'the a'
+    assert made.counts == [0, 0, 0, 3, 2, 1, 1]
     assert vocabulary.train(WORDS, 7, 'words') == made.content
+    for damaged in (made.content.replace(b', 1]', b']'), made.content.replace(b', 1]', b', "1"]')):
+        with pytest.raises(RuntimeError):
+            kinds.read(damaged)
 
 
 @pytest.mark.parametrize(('sentences', 'pieces'), [(WORDS, 10), (WORDS, 3), ([' <unk> '], 4)])

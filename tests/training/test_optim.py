@@ -54,6 +54,14 @@ def test_a_schedule_ends_at_decay_steps(schedule):
     assert config_of().train.decay_steps is None
 
 
+@pytest.mark.parametrize('schedule', ['linear', 'cosine'])
+def test_a_schedule_stays_above_its_floor(schedule):
+    floor, shares = 0.2, np.array(SHARES[schedule])
+    # The rise from 0 stays as it is.
+    shares[4:] = np.maximum(shares[4:], floor)
+    np.testing.assert_allclose(rates(config_of(schedule=schedule, least_lr=floor)), shares / 8, rtol=1e-5)
+
+
 PARAMS = {
     'norm': {'scale': np.ones(3), 'bias': np.zeros(3)},
     'query': {'kernel': np.arange(6.0).reshape(3, 2) - 2.0, 'bias': np.full((1, 2), 0.5)},
@@ -65,6 +73,7 @@ KINDS = {
     'adamw': {'weight_decay': 0.3, 'schedule': 'linear'},
     'all': {'clip_norm': 2.0, 'weight_decay': 0.1, 'schedule': 'cosine', 'ema': 0.9, 'peak_lr': 0.01},
     'averaged': {'ema': 0.5, 'schedule': 'constant'},
+    'sgd': {'optimizer': 'sgd', 'clip_norm': 1.0, 'peak_lr': 0.025},
     'bert': {'bias_correction': False, 'weight_decay': 0.1, 'clip_norm': 1.0, 'schedule': 'linear'},
 }
 
@@ -100,6 +109,7 @@ def expected(config: Config, kind: dict, rate: np.ndarray) -> tuple[dict, dict |
             v[name] = 0.98 * v[name] + 0.02 * g**2
             starts = (1 - 0.9**t, 1 - 0.98**t) if kind.get('bias_correction', True) else (1.0, 1.0)
             direction = (m[name] / starts[0]) / (np.sqrt(v[name] / starts[1]) + 1e-9)
+            direction = g if 'optimizer' in kind else direction
             if not name.endswith(('bias', 'scale')):
                 direction = direction + kind.get('weight_decay', 0.0) * w[name]
             w[name] = w[name] - rate[t - 1] * direction

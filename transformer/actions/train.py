@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import ml_collections
+import numpy as np
 from absl import logging
 from etils import epath
 
@@ -18,10 +19,11 @@ from transformer.actions import on_track
 from transformer.actions.evaluate import score_split
 from transformer.config import Config, ConfigError
 from transformer.config.files import find_config, lock_beside, read_config_file
-from transformer.data import manifest
+from transformer.data import codec, manifest, word_vectors
 from transformer.data.batches import Batches
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
+from transformer.data.word_vectors import PieceRows
 from transformer.nn import cost, models
 from transformer.runs import curve, metrics, owner, process, restore, warm_start, workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -108,8 +110,21 @@ def run_training(
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
         restore.check_resume(folder)
         check_average(config, folder)
+    rows = _word_rows(config, dataset, folder)
     with owner.hold(folder):
-        return _train(config, folder, dataset, batches, on_metrics, start, evaluate)
+        return _train(config, folder, dataset, batches, on_metrics, start, rows, evaluate)
+
+
+def _word_rows(config: Config, dataset: Dataset, folder: epath.Path) -> PieceRows | None:
+    """Reads the vectors that rows of a new training's embedding start from."""
+    if config.model.vectors is None or workdir.holds_work(folder):
+        return None
+    if 'embedding' not in models.parameter_shapes(config):
+        raise ConfigError(
+            f'model.vectors={config.model.vectors}: the model has no embedding for all its texts'
+        )
+    tokenizer = next(iter(codec.tokenizers(dataset.codecs).values()))
+    return word_vectors.rows_of(config.model.vectors, tokenizer, config.model.d_model)
 
 
 def warn_of_large_batches(config: Config, dataset: Dataset, batches: Batches) -> None:
@@ -172,6 +187,7 @@ def _train(
     batches: Mapping[str, Batches],
     on_metrics: metrics.OnMetrics | None,
     start: warm_start.Start | None,
+    rows: PieceRows | None,
     evaluate: bool,
 ) -> Finished:
     """Trains and evaluates in a work directory that this process owns."""
@@ -185,6 +201,7 @@ def _train(
     header = [
         *metrics.header(config, folder, dataset.manifest, batches['train'].steps_per_epoch),
         *(warm_start.describe(record) if record else ()),
+        *([f'model.vectors: {len(rows.pieces)} rows of the embedding start from the file'] if rows else ()),
     ]
     try:
         with process.precision(config), process.stop_signals() as stop_signal:
@@ -198,7 +215,7 @@ def _train(
                 stop_signal,
                 on_metrics,
                 header,
-                functools.partial(warm_start.first_params, record) if record else None,
+                functools.partial(_first_params, record, rows) if record or rows else None,
                 on_track.notes(config, dataset.manifest),
             )
     finally:
@@ -213,6 +230,18 @@ def _train(
     if not evaluate:
         return Finished(run.result(), trained, dataset)
     return Finished(_score_training(run, trained, origin, dataset), trained, dataset)
+
+
+def _first_params(
+    record: dict[str, object] | None, rows: PieceRows | None, fresh: models.Params
+) -> models.Params:
+    """Returns the parameters before the first update: of other runs, of a file of vectors, or fresh ones."""
+    params = warm_start.first_params(record, fresh) if record else fresh
+    if rows is None:
+        return params
+    table = np.array(params['embedding']['table'])
+    table[rows.pieces] = rows.vectors
+    return {**params, 'embedding': {**params['embedding'], 'table': table}}
 
 
 def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores:

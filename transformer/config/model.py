@@ -18,7 +18,7 @@ from transformer.config.conditions import (
     TEXTS,
 )
 from transformer.config.declare import option
-from transformer.config.tasks import KINDS
+from transformer.config.tasks import KINDS, LAYERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,14 @@ class Model:
     kind: Literal[KINDS] = option(
         'transformer',
         'layers of attention, recurrent or convolutional: an encoder and a decoder for translation, only a '
-        'decoder for language models, only an encoder for other tasks',
+        'decoder for language models, only an encoder for other tasks; or a table of vectors without layers',
         '§3',
         # A Transformer's decoder alone was a kind of its own.
         old_values={'decoder': ('transformer', LANGUAGE)},
     )
-    N: int = option(6, 'layers in the encoder and in the decoder', '§3.1', minimum=1)
+    N: int = option(
+        6, 'layers in the encoder and in the decoder', '§3.1', minimum=1, only=('model.kind', LAYERS)
+    )
     N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
     d_model: int = option(512, 'width of embeddings and layers', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
@@ -50,13 +52,19 @@ class Model:
         '§5.4',
         minimum=0.0,
         maximum=0.99,
+        only=('model.kind', LAYERS),
     )
     P_drop_attention: float = option(
         0.0, 'dropout of attention weights', minimum=0.0, maximum=0.99, only=LAYERED
     )
     P_drop_relu: float = option(0.0, 'dropout after the activation', minimum=0.0, maximum=0.99, only=LAYERED)
     P_drop_embedding: float | None = option(
-        None, 'dropout of embeddings plus positions, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
+        None,
+        'dropout of embeddings plus positions, if not P_drop',
+        '§5.4',
+        minimum=0.0,
+        maximum=0.99,
+        only=('model.kind', LAYERS),
     )
     positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none'] = option(
         'sinusoidal',
@@ -134,7 +142,9 @@ class Model:
         '§3.4',
         only=PREDICTS,
     )
-    scale_embeddings: bool = option(True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=TEXTS)
+    scale_embeddings: bool = option(
+        True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=(*TEXTS, 'model.kind', LAYERS)
+    )
     start: Literal['zeros', 'learned'] = option(
         'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
     )
@@ -164,6 +174,11 @@ class Model:
         'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)',
         '§5.1',
         minimum=4,
+        only=TEXTS,
+    )
+    vectors: str | None = option(
+        None,
+        "file of word vectors from which the embedding's rows of the same pieces start",
         only=TEXTS,
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)

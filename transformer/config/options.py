@@ -157,8 +157,18 @@ class Train:
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
-    optimizer: Literal['adam', 'adafactor'] = option(
-        'adam', 'rule by which gradients become updates: Adam, or Adafactor without momentum', '§5.3'
+    least_lr: float = option(
+        0.0,
+        'share of the peak below which the learning rate does not fall',
+        minimum=0.0,
+        maximum=1.0,
+        only=('train.schedule', ('linear', 'cosine')),
+    )
+    optimizer: Literal['adam', 'adafactor', 'sgd'] = option(
+        'adam',
+        "rule by which gradients become updates: Adam, Adafactor without momentum, or word2vec's descent "
+        "along the sum of the batch's losses, not along their mean",
+        '§5.3',
     )
     beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
     beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)

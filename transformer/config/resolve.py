@@ -140,9 +140,15 @@ def _derive_model(config: Config) -> Model:
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
         init_std_positions=_std_positions(model, values),
-        P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
+        P_drop_embedding=_drop_embedding(model)
+        if has_meaning(OPTIONS, values, 'model.P_drop_embedding')
+        else None,
         norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
     )
+
+
+def _drop_embedding(model: Model) -> float:
+    return model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding
 
 
 def _std_positions(model: Model, values: Mapping[str, object]) -> float | None:

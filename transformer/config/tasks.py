@@ -8,7 +8,9 @@ from transformer.config import declare
 from transformer.config.declare import Conditions, option
 from transformer.errors import ConfigError
 
-KINDS = ('transformer', 'recurrent', 'convolutional')
+# The kinds of models that have layers, and the kind that is a table of vectors alone.
+LAYERS = ('transformer', 'recurrent', 'convolutional')
+KINDS = (*LAYERS, 'table')
 
 
 class Form(NamedTuple):
@@ -19,14 +21,15 @@ class Form(NamedTuple):
       has: their parts: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
         `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text;
-        texts that can be joined and cut anywhere (`running`).
+        texts that can be joined and cut anywhere (`running`); `vectors` of pieces, which depend on no other
+        piece.
     """
 
     kinds: tuple[str, ...]
     has: frozenset[str]
 
 
-def _form(has: str, kinds: tuple[str, ...] = KINDS) -> Form:
+def _form(has: str, kinds: tuple[str, ...] = LAYERS) -> Form:
     return Form(kinds, frozenset(has.split()))
 
 
@@ -39,6 +42,7 @@ FORMS = {
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),
     'image_classes': _form('image encoder classes', ('transformer',)),
+    'vectors': _form('texts one_text vectors', ('table',)),
 }
 
 
@@ -61,6 +65,7 @@ TASKS = {
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),
     'answers': Spec('spans', 'answers'),
+    'words': Spec('vectors', 'words'),
 }
 
 
@@ -236,6 +241,37 @@ class TextToText:
 
 
 @dataclasses.dataclass(frozen=True)
+class Words:
+    """Vectors of words, learned from the words near them (Mikolov et al. 2013)."""
+
+    predict: Literal['skipgram', 'cbow'] = option(
+        'skipgram', 'predict a word from each word near it, or from the mean of all words near it'
+    )
+    output: Literal['negatives', 'hierarchical'] = option(
+        'negatives', 'tell a word from noise words, or decide at each inner node of a Huffman tree'
+    )
+    window: int = option(5, 'most words on each side that count as near', minimum=1)
+    sample: float = option(
+        1e-3, 'frequency above which words are left out at random; 0 leaves out none', minimum=0.0
+    )
+    negatives: int = option(
+        5, 'noise words for each word that is predicted', minimum=1, only=('words.output', ('negatives',))
+    )
+    pool: int = option(
+        64,
+        'noise words that a row draws and all its predictions share, each with weight negatives / pool',
+        minimum=1,
+        only=('words.output', ('negatives',)),
+    )
+    limit: int = option(
+        64,
+        'expected gradients of a vector in an update above which they add up to no more than this number '
+        'of their mean',
+        minimum=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskOptions:
     """The groups of options that belong to one task each."""
 
@@ -246,3 +282,4 @@ class TaskOptions:
     labelling: Labelling = _group(Labelling)
     answers: Answers = _group(Answers)
     text_to_text: TextToText = _group(TextToText)
+    words: Words = _group(Words)

@@ -47,6 +47,9 @@ def train(
     are the most frequent characters, of which all others become their UTF-8 bytes, or words, of which all
     others are unknown. With characters as pieces `words` are pieces, too, each with the blank before it.
 
+    With `words`, pieces are what stands between blanks: the most frequent ones, those of equal frequency in
+    the order of their characters. All other words are unknown.
+
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
     """
@@ -76,7 +79,9 @@ def train(
 
 
 def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
-    """Returns the tokenizer of the most frequent words; of equals, the first in the alphabet.
+    """Returns the tokenizer of the most frequent words, with their counts.
+
+    Of equals, the first in the alphabet come first.
 
     A text's own <unk> is the unknown piece.
     """
@@ -90,9 +95,9 @@ def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
         raise ConfigError(
             f'data.pieces={pieces}: the training text allows {len(special) + 1} at least and {most} at most'
         )
-    by_count = sorted(ordinary, key=lambda word: (-counts[word], word))
-    listed = [*special, *by_count[: pieces - len(special)]]
-    return PiecesTokenizer.from_pieces(listed, ' ', end=True).content
+    words = sorted(ordinary, key=lambda word: (-counts[word], word))[: pieces - len(special)]
+    counted = [0] * len(special) + [counts[word] for word in words]
+    return PiecesTokenizer.from_pieces([*special, *words], ' ', end=True, counts=counted).content
 
 
 def _check_characters(model: bytes, pieces: int) -> None:

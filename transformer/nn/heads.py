@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from transformer.config import TASKS, Config, ConfigError, Model, form_of
 from transformer.config.tasks import Images
-from transformer.nn import matmul
+from transformer.nn import matmul, word_vectors
 from transformer.nn.layers import ACTIVATIONS, Embedding, Linear, Norm, Softmax, linear
 from transformer.tokens import Batch, Tokens
 
@@ -132,6 +132,8 @@ def blank(config: Config, rows: int, length: int) -> Batch:
     form = form_of(config)
     if form == 'pieces':
         return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}
+    if form == 'vectors':
+        return word_vectors.blank(config, rows, length)
     return {'label': np.zeros((rows, 1), np.int32)} if form == 'classes' else {}
 
 

@@ -1,6 +1,6 @@
 """Whole models by kind and form, all with one contract, so that callers need not know the model.
 
-    model(batch, train) -> logits                    every model
+    model(batch, train) -> logits                    every model; of `vectors`, decisions with their logits
     factors(batch, train) -> (vectors, matrix)       models that predict pieces: logits are their product
     outputs(batch, train) -> vectors [B S D]         encoders
     encode(source: Tokens) -> memory                 models that write
@@ -27,20 +27,24 @@ from transformer.config import FORMS, Config, form_of, has
 from transformer.nn import convolutional, heads, recurrent, stacks
 from transformer.nn.decoders import EncoderDecoder, LanguageModel
 from transformer.nn.encoders import ImageEncoder, TextEncoder
+from transformer.nn.word_vectors import WordVectors
 from transformer.tokens import Batch, Tokens
 
 Params = dict[str, object]
-# The file of each kind. Its `make_pair`, `make_encoder` and `make_decoder` make the parts of a model.
-KINDS = {'transformer': stacks, 'recurrent': recurrent, 'convolutional': convolutional}
+# The file of each kind, whose `make_pair`, `make_encoder` and `make_decoder` make the parts of a model. A
+# table has no parts.
+KINDS = {'transformer': stacks, 'recurrent': recurrent, 'convolutional': convolutional, 'table': None}
 
 
-def _with_parts(kind: ModuleType, form: str, config: Config) -> nn.Module:
+def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module:
     """Puts the parts of a kind into the module of a form."""
     m = config.model
     if has(config, 'pair'):
         return EncoderDecoder(m, kind.make_pair)
     if form == 'text':
         return LanguageModel(m, kind.make_decoder)
+    if form == 'vectors':
+        return WordVectors(m, config.words)
     make_head = functools.partial(heads.HEADS[form], config)
     if has(config, 'image'):
         return ImageEncoder(m, config.images, kind.make_encoder, make_head)

@@ -1,4 +1,4 @@
-"""Adam and the learning rate of §5.3, Adafactor, other schedules, clipping, weight decay and averages."""
+"""Adam and the learning rate of §5.3, Adafactor, SGD, other schedules, clipping, decay and averages."""
 
 import functools
 import math
@@ -25,8 +25,8 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
 
     - inverse_sqrt: peak · (warmup_steps / step)^0.5
     - constant: peak
-    - linear: peak · (1 - t)
-    - cosine: peak · (1 + cos πt) / 2
+    - linear: peak · max(1 - t, least_lr)
+    - cosine: peak · max((1 + cos πt) / 2, least_lr)
     """
     train = config.train
     step = jnp.asarray(step, jnp.float32)
@@ -39,11 +39,12 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
     if train.schedule == 'constant':
         return risen
     t = jnp.clip((step - train.warmup_steps) / (train.decay_steps - train.warmup_steps), 0.0, 1.0)
-    return risen * (1.0 - t if train.schedule == 'linear' else (1.0 + jnp.cos(jnp.pi * t)) / 2.0)
+    left = 1.0 - t if train.schedule == 'linear' else (1.0 + jnp.cos(jnp.pi * t)) / 2.0
+    return risen * jnp.maximum(left, train.least_lr)
 
 
 def optimizer(config: Config) -> optax.GradientTransformation:
-    """Returns Adam or Adafactor with this learning rate, and the clipping and decay that the config asks for.
+    """Returns the optimizer with its learning rate, and the clipping and decay that the config asks for.
 
     - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
       2013).
@@ -55,7 +56,8 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     train = config.train
     # optax passes the number of updates already made.
     schedule = lambda count: learning_rate(config, count + 1)
-    parts = [_adam(train) if train.optimizer == 'adam' else _adafactor()]
+    rules = {'adam': lambda: _adam(train), 'adafactor': _adafactor, 'sgd': optax.identity}
+    parts = [rules[train.optimizer]()]
     if train.clip_norm:
         parts.insert(0, optax.clip_by_global_norm(train.clip_norm))
     if train.weight_decay:

@@ -131,15 +131,17 @@ def train_step(
     """Makes one update from this device's microbatches [M, rows, ...], as a step mapped over devices.
 
     Returns:
-      The new state, and the sums over all devices with the norm of the mean loss's gradient.
+      The new state, and the sums over all devices with the norm of the gradient that the optimizer gets.
     """
     batch = continuing(batch, state.carried)
     gradient, total = gradients(config, sums, state.params, batch, state.step)
     carried = parallel.gather_parts(total.pop('carried', None))
     sent = jax.tree.map(lambda g: g.astype(config.train.gradient_dtype), gradient)
     sent, total = parallel.sum_over_devices((sent, total))
-    # A batch of only empty rows has no weight.
-    gradient = jax.tree.map(lambda g: g.astype(jnp.float32) / jnp.maximum(total['weight'], 1.0), sent)
+    gradient = jax.tree.map(lambda g: g.astype(jnp.float32), sent)
+    if config.train.optimizer != 'sgd':
+        # A batch of only empty rows has no weight.
+        gradient = jax.tree.map(lambda g: g / jnp.maximum(total['weight'], 1.0), gradient)
     updates, optimizer = optim.optimizer(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     total = {**total, 'gradient_norm': optax.tree.norm(gradient)}

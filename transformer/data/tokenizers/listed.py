@@ -8,7 +8,7 @@ from transformer.data.tokenizers.base import Tokenizer
 from transformer.tokens import EOS, PAD, START, UNK
 
 PIECES = b'{"tokenizer": "pieces", '  # the beginning of the content
-_SHAPE = {'tokenizer': str, 'pieces': [str], 'joiner': str, 'begin?': bool, 'end': bool}
+_SHAPE = {'tokenizer': str, 'pieces': [str], 'joiner': str, 'begin?': bool, 'end': bool, 'counts?': [int]}
 
 
 class PiecesTokenizer(Tokenizer):
@@ -16,7 +16,10 @@ class PiecesTokenizer(Tokenizer):
 
     Args:
       content: JSON with `pieces`, in the order of `tokens`; `joiner`, the text between pieces; and `begin`
-        and `end`, whether START precedes the pieces of a text, and EOS follows them.
+        and `end`, whether START precedes the pieces of a text, and EOS follows them. It can have `counts`.
+
+    Attributes:
+      counts: how often the text that the list was learned from has each piece, if the file says so.
     """
 
     def __init__(self, content: bytes):
@@ -27,16 +30,25 @@ class PiecesTokenizer(Tokenizer):
             raise RuntimeError(str(error)) from None
         self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
         # Earlier files have no `begin`.
-        self._begin = values.get('begin', False)
+        self._begin, self.counts = values.get('begin', False), values.get('counts')
+        if self.counts is not None and len(self.counts) != len(self._pieces):
+            raise RuntimeError(f'{self.file}: has {len(self._pieces)} pieces and {len(self.counts)} counts')
         self._ids = {piece: number for number, piece in enumerate(self._pieces) if number > UNK}
         self.size = len(self._pieces)
 
     @classmethod
     def from_pieces(
-        cls, pieces: Sequence[str], joiner: str, *, end: bool, begin: bool = False
+        cls,
+        pieces: Sequence[str],
+        joiner: str,
+        *,
+        end: bool,
+        begin: bool = False,
+        counts: Sequence[int] | None = None,
     ) -> 'PiecesTokenizer':
         """Makes a tokenizer of a list of pieces."""
         values = {'joiner': joiner, 'begin': begin, 'end': end, 'pieces': pieces}
+        values |= {} if counts is None else {'counts': counts}
         values = json.dumps(values, ensure_ascii=False)
         return cls(PIECES + values[1:].encode() + b'\n')
 

@@ -1,0 +1,168 @@
+"""Reads and writes files of word vectors: word2vec's, as text or binary, and GloVe's."""
+
+import gzip
+import logging
+import math
+from collections.abc import Iterator
+from typing import BinaryIO, Literal, NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float, Int
+
+from transformer import files
+from transformer.config import ConfigError
+from transformer.data.tokenizers.base import BLANK, Tokenizer
+
+Layout = Literal['word2vec', 'binary', 'glove']
+log = logging.getLogger(__name__)
+
+
+class WordRows(NamedTuple):
+    """Words, the most frequent first as programs write them, and their vectors."""
+
+    words: list[str]
+    vectors: Float[np.ndarray, 'V D']
+
+
+class PieceRows(NamedTuple):
+    """Numbers of pieces, and a vector for each."""
+
+    pieces: Int[np.ndarray, ' n']
+    vectors: Float[np.ndarray, 'n D']
+
+
+def read(path: str) -> WordRows:
+    """Reads a file in any of the layouts, plain or gzip. Of equal words the first counts.
+
+    - word2vec: a line with the numbers of words and of dimensions; then each word and its numbers on a line.
+    - binary: the same first line; then each word, a blank and its numbers as float32, little-endian.
+    - glove: as word2vec, without the first line.
+
+    Raises:
+      ConfigError: the file is missing, empty or damaged; it names the line.
+    """
+    try:
+        with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as file:
+            words, vectors, seen, total = [], [], set(), 0
+            for word, vector in _rows(file, path):
+                if word not in seen:
+                    words.append(word)
+                    vectors.append(vector)
+                seen.add(word)
+                total += 1
+    except (gzip.BadGzipFile, EOFError):
+        raise ConfigError(f'{path}: damaged or truncated gzip file') from None
+    except OSError as error:
+        raise ConfigError(f'{path}: {error.strerror or error}') from None
+    if not words:
+        raise ConfigError(f'{path}: is empty; it needs a word and its numbers on each line')
+    if total > len(words):
+        log.warning('%s: %d words occur twice; their first vectors count', path, total - len(words))
+    return WordRows(words, np.stack(vectors))
+
+
+def _rows(file: BinaryIO, path: str) -> Iterator[tuple[str, Float[np.ndarray, ' D']]]:
+    first = file.readline()
+    header = first.split()
+    if len(header) != 2 or not all(part.isdigit() for part in header):
+        file.seek(0)
+        yield from _lines(file, path, None, 1)
+        return
+    number, width = map(int, header)
+    if not width:
+        raise ConfigError(f'{path}: line 1: vectors of 0 numbers')
+    begin, sample = file.tell(), file.readline()
+    file.seek(begin)
+    rows = _lines(file, path, width, 2) if _is_text(sample, width) else _binary(file, path, number, width)
+    count = 0
+    for row in rows:
+        yield row
+        count += 1
+    if count != number:
+        raise ConfigError(f'{path}: has {count} words, its first line says {number}')
+
+
+def _is_text(line: bytes, width: int) -> bool:
+    try:
+        return len([float(part) for part in line.decode().split()[-width:]]) == width
+    except ValueError:
+        return False
+
+
+def _lines(
+    file: BinaryIO, path: str, width: int | None, first: int
+) -> Iterator[tuple[str, Float[np.ndarray, ' D']]]:
+    for number, line in enumerate(file, first):
+        try:
+            parts = line.decode().rstrip().split(' ')
+            width = width or len(parts) - 1
+            # A word can contain blanks.
+            numbers = [float(part) for part in parts[-width:]] if width else []
+        except ValueError:
+            raise ConfigError(f'{path}: line {number}: not a word and its numbers in UTF-8') from None
+        if not width or len(parts) <= width or not all(map(math.isfinite, numbers)):
+            raise ConfigError(f'{path}: line {number}: needs a word and {width or "its"} finite numbers')
+        yield ' '.join(parts[:-width]), np.array(numbers, np.float32)
+
+
+def _binary(
+    file: BinaryIO, path: str, number: int, width: int
+) -> Iterator[tuple[str, Float[np.ndarray, ' D']]]:
+    for place in range(1, number + 1):
+        letters = bytearray()
+        while (letter := file.read(1)) not in (b' ', b''):
+            letters += letter
+        content = file.read(4 * width)
+        vector = np.frombuffer(content, '<f4') if len(content) == 4 * width else np.array([np.nan])
+        if not np.isfinite(vector).all():
+            raise ConfigError(f'{path}: word {place} of {number}: needs {width} finite numbers of 4 bytes')
+        # word2vec ends a row with a newline, other programs do not.
+        yield bytes(letters).removeprefix(b'\n').decode(errors='replace'), vector
+
+
+def write(path: str, rows: WordRows, layout: Layout) -> None:
+    """Writes a file, which appears when it is complete, in float32's shortest decimals that read the same."""
+    number, width = rows.vectors.shape
+    with files.replacing(epath.Path(path)) as file:
+        if layout != 'glove':
+            file.write(f'{number} {width}\n'.encode())
+        for word, vector in zip(rows.words, rows.vectors.astype('<f4'), strict=True):
+            if layout == 'binary':
+                file.write(word.encode() + b' ' + vector.tobytes() + b'\n')
+            else:
+                file.write(f'{word} {" ".join(map(str, vector))}\n'.encode())
+
+
+def words_of(tokenizer: Tokenizer) -> dict[str, int]:
+    """Returns the pieces that are words, with their numbers.
+
+    If pieces mark the beginning of words, these are the pieces that begin one, without the mark.
+    """
+    numbers = tokenizer.ordinary_pieces().tolist()
+    pieces = dict(zip(numbers, tokenizer.pieces(numbers), strict=True))
+    if any(piece.startswith(BLANK) for piece in pieces.values()):
+        marked = {n: piece[1:] for n, piece in pieces.items() if piece.startswith(BLANK)}
+        pieces = {n: piece for n, piece in marked.items() if piece}
+    found: dict[str, int] = {}
+    for number, piece in pieces.items():
+        found.setdefault(piece, number)
+    return found
+
+
+def rows_of(path: str, tokenizer: Tokenizer, width: int) -> PieceRows:
+    """Reads the vectors of a tokenizer's words from a file.
+
+    Raises:
+      ConfigError: the vectors have another width, or no word of the file is a piece.
+    """
+    rows = read(path)
+    if rows.vectors.shape[1] != width:
+        raise ConfigError(
+            f'model.vectors={path}: has vectors of {rows.vectors.shape[1]} numbers, model.d_model={width}'
+        )
+    words = words_of(tokenizer)
+    places = [place for place, word in enumerate(rows.words) if word in words]
+    if not places:
+        raise ConfigError(f'model.vectors={path}: none of its {len(rows.words)} words is a piece')
+    return PieceRows(np.array([words[rows.words[place]] for place in places]), rows.vectors[places])

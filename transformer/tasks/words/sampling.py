@@ -1,0 +1,125 @@
+"""Batches of word vectors: words left out, windows and noise words, all drawn as in word2vec."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Integer
+
+from transformer.config import Config, ConfigError
+from transformer.data.batches import RowBatches
+from transformer.data.rows import row_generator
+from transformer.tasks.words import huffman
+from transformer.tokens import Batch, Tokens
+
+
+class Frequencies(NamedTuple):
+    """What the counts of the training words decide.
+
+    Attributes:
+      keep: the probability that an occurrence of each word is kept; 0 for special and unknown pieces.
+      noise: the cumulative distribution of noise words.
+      share: how much each gradient of a word counts, as input and as output, noise included.
+      paths, yes, path_share: the Huffman paths, with the same for their inner nodes.
+    """
+
+    keep: Float[np.ndarray, ' V']
+    noise: Float[np.ndarray, ' V']
+    share: Float[np.ndarray, 'V 2']
+    paths: Int[np.ndarray, 'V J']
+    yes: Float[np.ndarray, 'V J']
+    path_share: Float[np.ndarray, 'V J']
+
+
+def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencies:
+    """Computes the frequencies of words from their counts in the training text, 0 for special pieces.
+
+    - A word of frequency f is kept with probability (sqrt(f / sample) + 1) · sample / f.
+    - A noise word is drawn in proportion to its count^0.75.
+    - Of n expected gradients of a vector in an update, each counts min(1, limit / n). So the updates of
+      frequent words, whose gradients are all of the same old vector, do not overshoot.
+
+    Raises:
+      ConfigError: the text has fewer than two different words.
+    """
+    options, size = config.words, config.model.vocab_size
+    counts = np.pad(counts.astype(np.float64), (0, size - len(counts)))
+    if np.count_nonzero(counts) < 2:
+        raise ConfigError('data.train: the vocabulary has fewer than two different words')
+    f = counts / counts.sum()
+    keep = np.where(f > 0, 1.0, 0.0)
+    if options.sample:
+        ratio = options.sample / np.maximum(f, 1e-300)
+        keep *= np.minimum(ratio**0.5 + ratio, 1.0)
+    noise = counts**0.75 / (counts**0.75).sum()
+    kept = f * keep
+    words = config.data.batch_tokens * kept
+    # A word is near window + 1 others on average: twice the mean of 1 to `window`.
+    pairs = words * (options.window + 1)
+    made = pairs if options.predict == 'skipgram' else words
+    paths, yes = np.zeros((size, 0), np.int32), np.zeros((size, 0), np.float32)
+    nodes = np.zeros(size)
+    if options.output == 'hierarchical':
+        paths, yes = huffman.paths(counts.astype(np.int64))
+        np.add.at(nodes, paths, np.broadcast_to(made[:, None], paths.shape))
+        outputs = made
+    else:
+        outputs = made + options.negatives * made.sum() * noise
+    share = lambda uses: np.minimum(1.0, options.limit / np.maximum(uses, 1.0)).astype(np.float32)
+    both = np.stack([share(pairs), share(outputs)], axis=-1)
+    return Frequencies(keep, np.cumsum(noise), both, paths, yes, share(nodes)[paths])
+
+
+class WordBatches:
+    """The batches of a split, by step, in rows of several sentences each.
+
+    The words that stay move together within their sentence before windows are drawn. In training, draws
+    depend on (seed, step, row of the batch), on other splits on (seed, split, row of the split).
+    """
+
+    def __init__(self, batches: RowBatches, config: Config, of_words: Frequencies, split: str):
+        self._batches, self._options, self._words = batches, config.words, of_words
+        self._seed, self._split = config.train.seed, split
+        self.microbatches, self.shapes = batches.microbatches, batches.shapes
+        self.steps_per_epoch = batches.steps_per_epoch
+
+    def rows(self, step: int) -> int:
+        """Returns the number of rows in the batch of a step, including empty ones."""
+        return self._batches.rows(step)
+
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
+        """Builds the batch of a step, or only the rows that `part` selects."""
+        rows = self._batches.batch(step, part)['text']
+        training = self._split == 'train'
+        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
+        width = rows.tokens.shape[1]
+        pool = self._options.pool if self._options.output == 'negatives' else 0
+        drawn = np.stack(
+            [
+                row_generator(self._seed, where, first + row).random(2 * width + pool)
+                for row in range(self.rows(step))[part]
+            ]
+        )
+        text = keep(rows, drawn[:, :width] < self._words.keep[rows.tokens])
+        near = 1 + (drawn[:, width : 2 * width] * self._options.window).astype(np.int32)
+        fields = {'text': text, 'near': near, 'share': self._words.share[text.tokens]}
+        if not pool:
+            of = lambda table: table[text.tokens]
+            paths = of(self._words.paths), of(self._words.yes), of(self._words.path_share)
+            return fields | dict(zip(('path', 'yes', 'path_share'), paths, strict=True))
+        noise = np.searchsorted(self._words.noise, drawn[:, 2 * width :], side='right').astype(np.int32)
+        noise = np.minimum(noise, len(self._words.noise) - 1)
+        return fields | {'noise': noise, 'noise_share': self._words.share[noise, 1]}
+
+
+def keep(rows: Tokens, kept: np.ndarray) -> Tokens:
+    """Moves the words that are kept to the beginning of their rows; the rest is padding."""
+    order = np.argsort(~kept, axis=1, kind='stable')
+    real = np.arange(kept.shape[1]) < kept.sum(axis=1, keepdims=True)
+    tokens, segments = (
+        np.where(real, np.take_along_axis(a, order, axis=1), 0).astype(np.int32)
+        for a in (rows.tokens, rows.segments)
+    )
+    begins = np.diff(segments, axis=1, prepend=0) != 0
+    column = np.arange(kept.shape[1])
+    positions = np.where(real, column - np.maximum.accumulate(np.where(begins, column, 0), axis=1), 0)
+    return Tokens(tokens, segments, positions.astype(np.int32))
