@@ -8,6 +8,10 @@ the pieces, so the perplexity per piece is what papers report per word. The vali
 As in the paper's medium model: 20 streams of text, gradients that end after 35 words, and dropout between
 layers alone. Differences: 256 units instead of 650, embeddings that are tied to the softmax, Adam, and a
 moving average of the parameters.
+
+Reached so far: perplexity 182.6 on the valid set after 4,000 of the 10,000 updates (220.4 after 2,000), 9 min
+23 s on two CPU cores that other work shared. The authors' code states 115 for its small model, which this
+recipe has not reached.
 """
 
 from transformer.config import config_dict
