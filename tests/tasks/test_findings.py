@@ -156,6 +156,18 @@ CASES = {
         LINES,
         {'unlearned': ({'loss': 1.3}, None, ['1.300 1.386'])},
     ),
+    'text_to_text': (
+        {'data.source': 'table'},
+        {'target': texts()},
+        {},
+        GOOD,
+        LINES,
+        {
+            'unlearned': ({'loss': 1.3}, None, ['1.300 1.386']),
+            'equal': ({}, [*'xxxxxabc'], ["62.5 'x'"]),
+            'empty': ({}, ['', *'bcdabcd'], ['12.5 empty']),
+        },
+    ),
     'images': (
         {'data.source': 'pictures'},
         {'label': CLASSES},
@@ -223,8 +235,8 @@ def test_a_task_has_its_findings_and_no_others(task):
 
 
 def test_every_task_has_findings():
-    # Those of translation are in translation/test_diagnose.py.
-    assert {*CASES, 'translation'} == set(TASKS)
+    # Those of translation are in translation/test_diagnose.py. Vectors of words have none of their own.
+    assert {*CASES, 'translation', 'words'} == set(TASKS)
 
 
 @pytest.mark.parametrize('task', ['images', 'classify'])

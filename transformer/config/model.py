@@ -167,7 +167,7 @@ class Model:
         'standard deviation of a learned position table; by default init_std or, with other values of init, '
         'd_model^-0.5',
         minimum=0.0,
-        only=LAYERED,
+        only=(*LAYERED, 'model.positions', ('learned',)),
     )
     vocab_size: int | None = option(
         None,

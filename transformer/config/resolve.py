@@ -152,6 +152,8 @@ def _drop_embedding(model: Model) -> float:
 
 
 def _std_positions(model: Model, values: Mapping[str, object]) -> float | None:
+    if not has_meaning(OPTIONS, values, 'model.init_std_positions'):
+        return None
     equal = model.init_std_positions is None and has_meaning(OPTIONS, values, 'model.init_std')
     return model.init_std if equal else model.init_std_positions
 
