@@ -107,7 +107,7 @@ def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None
       owner: the other program, or its class of models.
     """
     if different := differing(config, held):
-        settings = ', '.join(f'{key}={_of_model(config, key)}' for key in different)
+        settings = ', '.join(f'{key}={_value(config, key)}' for key in different)
         values = {key: ' or '.join(map(str, allowed)) for key, allowed in different.items()}
         flags = ' '.join(f'--config.{key}={value}' for key, value in values.items())
         raise ConfigError(f'{settings}: {owner} has no such model; to export one, train it with {flags}')
@@ -120,11 +120,12 @@ def differing(config: Config, held: Mapping[str, tuple]) -> dict[str, tuple]:
     table = {**HELD, **held}
     for key in ('model.d_k', 'model.d_v'):
         table.setdefault(key, (width,))
-    return {key: allowed for key, allowed in table.items() if _of_model(config, key) not in allowed}
+    return {key: allowed for key, allowed in table.items() if _value(config, key) not in allowed}
 
 
-def _of_model(config: Config, key: str) -> object:
-    return getattr(config.model, key.removeprefix('model.'))
+def _value(config: Config, key: str) -> object:
+    group, _, name = key.rpartition('.')
+    return getattr(getattr(config, group or 'model'), name)
 
 
 def learned_positions(length: int) -> dict[str, object]:
