@@ -2,7 +2,7 @@
 
     python run.py --config=configs/cbow.py --config.data.dir=FOLDER
 
-FOLDER is that of skipgram.py. Not trained on it yet.
+FOLDER holds the texts of skipgram.py. Not trained yet.
 """
 
 from transformer.config import config_beside

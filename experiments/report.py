@@ -23,6 +23,8 @@ from transformer.cli.main import run_program
 from transformer.config import ConfigError
 from transformer.runs import metrics_file
 
+FAMILY = 'family'  # the table of all models, which is no sweep's
+
 
 def print_report(call: Call) -> None:
     """Prints a report, or writes it to a file."""
@@ -81,8 +83,6 @@ def _family_text(call: Call) -> str:
     if values.format == 'json':
         return formats.json_text({'title': FAMILY, 'rows': family.records(), 'notes': family.NOTES})
     if values.format == 'html':
-        from experiments.rendering import page
-
         return page.document(FAMILY, family.columns(), family.NOTES, '')
     return _render(call, formats.choose(family.columns(), values.columns), family.NOTES)
 
@@ -148,7 +148,6 @@ def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
     return {name: list(filter(None, map(metrics_file.dev_losses, own))) for name, own in folders.items()}
 
 
-FAMILY = 'family'  # the table of all models, which is no sweep's
 FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {
     'terminal': formats.terminal,
     'markdown': formats.markdown,

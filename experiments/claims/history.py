@@ -24,9 +24,11 @@ SUPERSEDED = {
 
 
 class Checked(NamedTuple):
-    """What the history says about a claim: what is wrong, if anything, and what code measured its result.
+    """A claim's check in git's history.
 
-    Without a committed result, both are empty.
+    Attributes:
+      wrong: what is wrong, or '' if nothing is.
+      code: which code measured the committed result, or '' without one.
     """
 
     claim: str
@@ -105,7 +107,7 @@ class _Git:
         return bool(after) and before == after
 
     def _definitions(self, commit: str, module: str, name: str) -> Iterator[str]:
-        """Yields the value of a name, and those of the names in it, also in other claims' modules."""
+        """Yields a name's value and, recursively, the values of the names in it, also of other claims."""
         tree = ast.parse(self._show(commit, self.modules / f'{module}.py'))
         for value in _values(tree, name):
             yield ast.dump(value)
@@ -116,7 +118,7 @@ class _Git:
                     yield from self._definitions(commit, module, part.id)
 
     def _code(self, name: str, result: Mapping) -> str:
-        """Says whether a result was measured by the present code, or by which commit."""
+        """Describes the code that measured a result: the present code, or a commit."""
         revision = result.get('versions', {}).get('git') or ''
         commit = revision.rstrip('+')
         short = (

@@ -19,7 +19,7 @@ NOTES = (
 
 
 class Ours(NamedTuple):
-    """What the committed runs of a member reached.
+    """A member's scores and costs, from its committed runs.
 
     Attributes:
       meaning: the name of the measure.

@@ -168,6 +168,15 @@ CASES = {
             'empty': ({}, ['', *'bcdabcd'], ['12.5 empty']),
         },
     ),
+    'words': (
+        {'data.source': 'text', 'model.kind': 'table', 'words.negatives': 3},
+        {},
+        {},
+        # Vectors of zeros: 4 log 2.
+        {'loss': 2.4},
+        LINES,
+        {'unlearned': ({'loss': 2.7}, None, ['2.700 2.773'])},
+    ),
     'images': (
         {'data.source': 'pictures'},
         {'label': CLASSES},
@@ -235,8 +244,8 @@ def test_a_task_has_its_findings_and_no_others(task):
 
 
 def test_every_task_has_findings():
-    # Those of translation are in translation/test_diagnose.py. Vectors of words have none of their own.
-    assert {*CASES, 'translation', 'words'} == set(TASKS)
+    # Those of translation are in translation/test_diagnose.py.
+    assert {*CASES, 'translation'} == set(TASKS)
 
 
 @pytest.mark.parametrize('task', ['images', 'classify'])

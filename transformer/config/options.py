@@ -109,7 +109,7 @@ class Data:
     )
     carry: bool = option(
         False,
-        "whether a recurrent model's state goes on from row to row, and from document to document, so that "
+        'whether a recurrent model keeps its state from row to row and from document to document, so that '
         'only gradients end at the beginning of a row',
         only=(*LANGUAGE, *RECURRENT, 'data.batching', ('running',)),
     )

@@ -132,6 +132,16 @@ def _derive_model(config: Config) -> Model:
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
     two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
+
+    def derived(name: str, default: object) -> object:
+        own = default if getattr(model, name) is None else getattr(model, name)
+        return own if has_meaning(OPTIONS, values, f'model.{name}') else None
+
+    defaults = {
+        'init_std_positions': model.init_std if has_meaning(OPTIONS, values, 'model.init_std') else None,
+        'P_drop_embedding': model.P_drop,
+        'norm_final': model.norm == 'pre',
+    }
     rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
     return dataclasses.replace(
         model,
@@ -139,27 +149,8 @@ def _derive_model(config: Config) -> Model:
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
-        init_std_positions=_std_positions(model, values),
-        P_drop_embedding=_drop_embedding(model)
-        if has_meaning(OPTIONS, values, 'model.P_drop_embedding')
-        else None,
-        norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
+        **{name: derived(name, default) for name, default in defaults.items()},
     )
-
-
-def _drop_embedding(model: Model) -> float:
-    return model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding
-
-
-def _std_positions(model: Model, values: Mapping[str, object]) -> float | None:
-    if not has_meaning(OPTIONS, values, 'model.init_std_positions'):
-        return None
-    equal = model.init_std_positions is None and has_meaning(OPTIONS, values, 'model.init_std')
-    return model.init_std if equal else model.init_std_positions
-
-
-def _norm_final(model: Model) -> bool:
-    return model.norm == 'pre' if model.norm_final is None else model.norm_final
 
 
 def _derive_data(config: Config) -> Data:

@@ -334,17 +334,17 @@ class Windows(Ordered):
 
 
 class NoisyBatches:
-    """The batches of a split's `text` with noise that is drawn on the host, by step.
+    """The batches of a split with noise that is drawn on the host, by step.
 
     In training the noise depends on (seed, step, row of the batch), so it differs between epochs. On other
     splits it depends on (seed, split, row of the split), so every loss on dev is over the same noise.
 
     Args:
-      noise: `(rows, bits) -> batch`, with random 64-bit integers [R draws S] for rows [R S].
+      noise: `(batch, generators) -> batch`, with a random generator for each row.
     """
 
-    def __init__(self, batches: Ordered, noise: Callable[..., Batch], draws: int, seed: int, split: str):
-        self._batches, self._noise, self._draws = batches, noise, draws
+    def __init__(self, batches: Ordered, noise: Callable[..., Batch], seed: int, split: str):
+        self._batches, self._noise = batches, noise
         self._seed, self._split = seed, split
         self.microbatches, self.shapes = batches.microbatches, batches.shapes
         self.steps_per_epoch = batches.steps_per_epoch
@@ -353,17 +353,26 @@ class NoisyBatches:
         """Returns the number of rows in the batch of a step, including empty ones."""
         return self._batches.rows(step)
 
-    def batch(self, step: int, part: slice = slice(None)) -> Batch:
-        """Builds the batch of a step, or only the rows that `part` selects."""
-        rows = self._batches.batch(step, part)['text']
+    def generators(self, step: int, part: slice = slice(None)) -> list[np.random.Generator]:
+        """Returns the generator of each row of a step's batch, or of the rows that `part` selects."""
         training = self._split == 'train'
         where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
-        shape = self._draws, rows.tokens.shape[1]
-        bits = [
-            row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
-            for row in range(self.rows(step))[part]
-        ]
-        return self._noise(rows, np.stack(bits))
+        return [row_generator(self._seed, where, first + row) for row in range(self.rows(step))[part]]
+
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
+        """Builds the batch of a step, or only the rows that `part` selects."""
+        return self._noise(self._batches.batch(step, part), self.generators(step, part))
+
+
+def by_bits(noise: Callable[..., Batch], draws: int) -> Callable[..., Batch]:
+    """Turns `(rows, bits) -> batch` into noise of texts, with 64-bit integers [R draws S] for rows [R S]."""
+
+    def draw(batch: Batch, generators: list[np.random.Generator]) -> Batch:
+        rows = batch['text']
+        shape = draws, rows.tokens.shape[1]
+        return noise(rows, np.stack([one.bit_generator.random_raw(shape) for one in generators]))
+
+    return draw
 
 
 def fill(batches: RowBatches) -> float:

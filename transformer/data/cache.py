@@ -100,10 +100,10 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
         given = read_given(data, [*texts]) | given
     for name, field in texts.items():
         plain = name in given and not any(piece.startswith(_BRACKET) for piece in _pieces(given[name]))
-        if isinstance(field, Tree) and (data.tokenizer in ('bytes', 'words') or plain):
+        if isinstance(field, Tree) and (data.tokenizer == 'bytes' or plain):
             raise ConfigError(
-                'data.tokenizer_model, data.tokenizer=bytes or words, or the tokenizer of another run: for '
-                'plain text; in trees every bracket is a piece of its own, which the task learns'
+                'data.tokenizer_model, data.tokenizer=bytes, or the tokenizer of another run: for plain '
+                'text; in trees every bracket is a piece of its own, which the task learns'
             )
     return given
 

@@ -22,8 +22,8 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.config.tasks import Denoise
 from transformer.nn import models
-from transformer.tasks import sums_of, task_of
-from transformer.tasks.denoise import fill, noise, task
+from transformer.tasks import gaps, sums_of, task_of
+from transformer.tasks.denoise import fill, noise
 from transformer.tokens import EOS, UNK, Tokens
 from transformer.training.step import gradients, initial_state
 
@@ -63,7 +63,7 @@ def config_of(**changes) -> configs.Config:
 @pytest.fixture(scope='module', autouse=True)
 def _few_gaps():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, 'MOST_GAPS', 20)
+        patch.setattr(gaps, 'MOST', 20)
         yield
 
 

@@ -16,7 +16,7 @@ from transformer.data.batches import RowBatches
 from transformer.data.dataset import Split
 from transformer.tasks import sums_of
 from transformer.tasks.images import augmentation
-from transformer.tasks.images.augmentation import OPERATIONS, AugmentedBatches, augment, mix
+from transformer.tasks.images.augmentation import OPERATIONS, augment, augmented, mix
 from transformer.training.step import initial_state
 
 LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -190,13 +190,17 @@ def config():
 
 
 @pytest.fixture(scope='module')
-def batches(config):
+def rows(config):
     """Batches of 16 rows of 27 images, of which the second ends in 5 empty rows."""
     rng = np.random.default_rng(1)
     pixels, labels = rng.integers(1, 256, (27, 6, 6, 1)).astype(np.uint8), np.arange(27, dtype='<i4') % 3
     split = Split({'image': Dense(pixels), 'label': Dense(labels)})
-    rows = RowBatches(split, config.data, 8, config.train.seed, True, positions=config.images.positions)
-    return AugmentedBatches(rows, config.images, config.train.seed)
+    return RowBatches(split, config.data, 8, config.train.seed, True, positions=config.images.positions)
+
+
+@pytest.fixture(scope='module')
+def batches(config, rows):
+    return augmented(rows, config.images, config.train.seed)
 
 
 def test_a_part_of_a_batch_has_the_rows_of_the_whole(batches):
@@ -208,9 +212,9 @@ def test_a_part_of_a_batch_has_the_rows_of_the_whole(batches):
                 np.testing.assert_array_equal(values, whole[name][part], err_msg=name)
 
 
-def test_classes_and_shares_of_mixtures(batches, config):
+def test_classes_and_shares_of_mixtures(batches, config, rows):
     plain = dataclasses.replace(config.images, mixup=0.0, cutmix=0.0)
-    alone = AugmentedBatches(batches._batches, plain, config.train.seed)
+    alone = augmented(rows, plain, config.train.seed)
     for step in range(2):
         batch, single = batches.batch(step), alone.batch(step)
         assert 'other' not in single

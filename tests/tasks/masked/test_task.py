@@ -26,8 +26,8 @@ from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.nn import cost
 from transformer.runs import restore
 from transformer.runs.workdir import Run
-from transformer.tasks import sums_of, task_of
-from transformer.tasks.masked import masking, predict, task
+from transformer.tasks import gaps, sums_of, task_of
+from transformer.tasks.masked import masking, predict
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tokens import EOS, Tokens
 from transformer.training.step import gradients, initial_state
@@ -68,7 +68,7 @@ def trained(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope='module', autouse=True)
 def _few_gaps():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, 'MOST_GAPS', 20)
+        patch.setattr(gaps, 'MOST', 20)
         yield
 
 

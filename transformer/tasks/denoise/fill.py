@@ -6,18 +6,18 @@ import numpy as np
 from absl import logging
 from jaxtyping import Float
 
-from transformer.config import ConfigError
+from transformer.config import Config, ConfigError
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.inference import generate, likelihood
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
-from transformer.tokens import EOS
+from transformer.tasks.gaps import GAP
+from transformer.tokens import EOS, PAD
 
-GAP = '[MASK]'
 
-
-def last_sentinel(trained: Trained) -> int:
+def last_sentinel(config: Config, codec: Tokenizer) -> int:
     """Returns the piece that stands for the first span of a text."""
-    return trained.codecs['text'].size + trained.config.denoise.sentinels - 1
+    return codec.size + config.denoise.sentinels - 1
 
 
 def fill(
@@ -53,7 +53,7 @@ def fill(
         [first + i for i in rows],
         generate.sampling_key(config, None),
         on_done,
-        pieces=last_sentinel(trained) + 1,
+        pieces=last_sentinel(config, codec) + 1,
     )
     for i, found in zip(rows, written, strict=True):
         spans = [split_spans(trained, tokens.tolist(), texts[i].count(GAP)) for tokens in found.tokens]
@@ -65,17 +65,18 @@ def fill(
 def holed(trained: Trained, text: str) -> list[int]:
     """Encodes a text, with a sentinel in place of each [MASK]."""
     begin, *parts = trained.codecs['text'].encode_around(text, GAP)
-    last = last_sentinel(trained)
+    last = last_sentinel(trained.config, trained.codecs['text'])
     return [*begin, *(piece for number, part in enumerate(parts) for piece in (last - number, *part))]
 
 
 def split_spans(trained: Trained, target: Sequence[int], gaps: int) -> list[list[int]]:
     """Returns the pieces after the sentinel of each gap, none if the target lacks the sentinel."""
-    spans, last, now = [[] for _ in range(gaps)], last_sentinel(trained), gaps
+    codec, spans, now = trained.codecs['text'], [[] for _ in range(gaps)], gaps
+    last = last_sentinel(trained.config, codec)
     for piece in target:
-        if piece in (EOS, 0):
+        if piece in (EOS, PAD):
             break
-        if piece >= trained.codecs['text'].size:
+        if piece >= codec.size:
             now = last - piece
         elif now < gaps:
             spans[now].append(piece)
@@ -86,7 +87,8 @@ def log_p(
     trained: Trained, texts: Sequence[str], forms: Sequence[str], on_done: generate.OnDone
 ) -> Float[np.ndarray, ' texts']:
     """Computes log p of a form in the one gap of each text."""
-    codec, last = trained.codecs['text'], last_sentinel(trained)
+    codec = trained.codecs['text']
+    last = last_sentinel(trained.config, codec)
     rows = [
         {'source': holed(trained, text), 'target': [last, *codec.encode(form)]}
         for text, form in zip(texts, forms, strict=True)

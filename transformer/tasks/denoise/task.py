@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, Chunks, NoisyBatches, RowBatches
+from transformer.data.batches import Batches, Chunks, NoisyBatches, RowBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -19,14 +19,12 @@ from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
+from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.denoise import noise
-from transformer.tasks.denoise.fill import GAP, fill, log_p
+from transformer.tasks.denoise.fill import fill, last_sentinel, log_p
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
-
-# The numbers of gaps that an evaluation fills at most, and that are shown after training.
-MOST_GAPS, SHOWN = 1000, 4
 
 
 def reading(config: Config) -> Reading:
@@ -60,9 +58,9 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
         rows, counts = RowBatches(texts, data, *order), texts.fields['text'].lengths - 1
         layout = {group.widths['text']: (group.members, group.offsets[:-1]) for group in rows.groups}
     sizes = noise.widths(config.denoise, counts, layout, exact=not codec.special)
-    last = codec.size + config.denoise.sentinels - 1
+    last = last_sentinel(config, codec)
     add = functools.partial(noise.add_noise, config.denoise, codec.ordinary_pieces(), last, sizes)
-    return NoisyBatches(rows, add, noise.DRAWS, train.seed, split)
+    return NoisyBatches(rows, by_bits(add, noise.DRAWS), train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -75,12 +73,10 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Scores the targets and, if the text's source can make gaps, the forms chosen for them."""
     rows, options = batches(trained.config, dataset, split), trained.config.denoise
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
-    filled = fill_gaps(trained, dataset, split, MOST_GAPS, progress)
-    if filled:
-        right = sum(form == gap.right for gap, form in filled)
-        scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
-    lines = [gap.text.replace(GAP, form) for gap, form in filled]
-    return Scored(scores, {'denoise': dataclasses.asdict(options)}, lines)
+    filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
+    return Scored(
+        scores | gaps.score(filled), {'denoise': dataclasses.asdict(options)}, gaps.complete(filled)
+    )
 
 
 def fill_gaps(
@@ -90,19 +86,19 @@ def fill_gaps(
     find = reader.READERS[trained.config.data.source].gaps(reading(trained.config))
     if find is None or trained.config.denoise.objective != 'spans':
         return []
-    gaps = list(itertools.islice((g for t in dataset.texts(split)['text'] for g in find(t, GAP)), most))
-    pairs = [(gap.text, form) for gap in gaps for form in gap.forms]
+    texts = dataset.texts(split)['text']
+    found = list(itertools.islice((gap for text in texts for gap in find(text, gaps.GAP)), most))
+    pairs = [(gap.text, form) for gap in found for form in gap.forms]
     logp = log_p(trained, *zip(*pairs, strict=True), counting(progress, 'gaps', len(pairs)))
-    ends = np.cumsum([len(gap.forms) for gap in gaps])[:-1]
-    chosen = [gap.forms[best.argmax()] for gap, best in zip(gaps, np.split(logp, ends), strict=True)]
-    return list(zip(gaps, chosen, strict=True))
+    ends = np.cumsum([len(gap.forms) for gap in found])[:-1]
+    chosen = [gap.forms[best.argmax()] for gap, best in zip(found, np.split(logp, ends), strict=True)]
+    return list(zip(found, chosen, strict=True))
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
     split = 'test' if 'test' in dataset.splits else 'dev'
-    filled = fill_gaps(trained, dataset, split, SHOWN)
-    return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
+    return gaps.show(fill_gaps(trained, dataset, split, gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -1,16 +1,17 @@
 """Augments training images: crops, mirrors, RandAugment's operations, and mixtures of two images."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import PIL.Image
 import PIL.ImageEnhance
 import PIL.ImageOps
-from jaxtyping import Float32, Shaped, UInt8
+from jaxtyping import Float32, UInt8
 
 from transformer.config.tasks import Images
-from transformer.data.batches import RowBatches
-from transformer.data.rows import row_generator
+from transformer.data.batches import NoisyBatches, RowBatches
+from transformer.tokens import Batch
 
 Pixels = UInt8[np.ndarray, 'h w c']
 # An operation gets an image, a strength from 0 to 1, and a generator.
@@ -145,44 +146,41 @@ def mix(options: Images, pixels: Pixels, other: Pixels, rng: np.random.Generator
     return mixture, 1 - mixture[window][..., 0].size / (height * width)
 
 
-class AugmentedBatches:
-    """The batches of a training split with augmented images, by step.
+def augment_rows(options: Images, batch: Batch, generators: list[np.random.Generator]) -> Batch:
+    """Augments the image of every row that has one."""
+    for i in np.flatnonzero(batch['weight']):
+        batch['image'][i] = augment(options, batch['image'][i], generators[i])
+    return batch
 
-    What is drawn depends on (seed, step, row of the batch), so it differs between epochs, and is the same for
-    every number of processes. Row i of R rows is mixed with row R - 1 - i; the classes of those rows are in
-    `other`, and the shares of a row's own image in `share`.
+
+class MixedBatches(NoisyBatches):
+    """The batches of a training split with augmented and mixed images, by step.
+
+    Row i of R rows is mixed with row R - 1 - i; the classes of those rows are in `other`, and the shares of a
+    row's own image in `share`.
     """
 
     def __init__(self, batches: RowBatches, options: Images, seed: int):
-        self._batches, self._options, self._seed = batches, options, seed
-        self.microbatches, self.shapes = batches.microbatches, batches.shapes
-        self.steps_per_epoch = batches.steps_per_epoch
+        super().__init__(batches, functools.partial(augment_rows, options), seed, 'train')
+        self._options = options
 
-    def rows(self, step: int) -> int:
-        """Returns the number of rows in a step's batch, including empty rows."""
-        return self._batches.rows(step)
-
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Shaped[np.ndarray, 'R ...']]:
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
         """Builds the batch of a step, or only the rows that `part` selects."""
-        numbers = range(self.rows(step))[part]
-        batch, generators = self._augmented(step, numbers)
-        if not (self._options.mixup or self._options.cutmix):
-            return batch
-        last = self.rows(step) - 1
-        reversed_rows, _ = self._augmented(step, range(last - numbers[-1], last - numbers[0] + 1))
-        partners = {name: values[::-1] for name, values in reversed_rows.items()}
+        batch, last = super().batch(step, part), self.rows(step) - 1
+        numbers = range(last + 1)[part]
+        mirrored = super().batch(step, slice(last - numbers[-1], last - numbers[0] + 1))
+        partners = {name: values[::-1] for name, values in mirrored.items()}
         share: Float32[np.ndarray, ' R'] = np.ones(len(numbers), np.float32)
+        # What augments a row is drawn independently of what mixes it.
+        generators = [one.spawn(1)[0] for one in self.generators(step, part)]
         for i in np.flatnonzero(batch['weight'] * partners['weight']):
             mixed = mix(self._options, batch['image'][i], partners['image'][i], generators[i])
             batch['image'][i], share[i] = mixed
         return batch | {'other': partners['label'].copy(), 'share': share}
 
-    def _augmented(
-        self, step: int, numbers: range
-    ) -> tuple[dict[str, Shaped[np.ndarray, 'R ...']], list[np.random.Generator]]:
-        """Builds rows of a step without mixing. Returns their generators, too."""
-        batch = self._batches.batch(step, slice(numbers[0], numbers[-1] + 1))
-        generators = [row_generator(self._seed, step, row) for row in numbers]
-        for i in np.flatnonzero(batch['weight']):
-            batch['image'][i] = augment(self._options, batch['image'][i], generators[i])
-        return batch, generators
+
+def augmented(batches: RowBatches, options: Images, seed: int) -> NoisyBatches:
+    """Returns the batches of a training split with augmented images."""
+    if options.mixup or options.cutmix:
+        return MixedBatches(batches, options, seed)
+    return NoisyBatches(batches, functools.partial(augment_rows, options), seed, 'train')

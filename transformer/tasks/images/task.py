@@ -9,7 +9,7 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
-from transformer.data.batches import RowBatches
+from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading
 from transformer.data.sources import images
@@ -22,7 +22,7 @@ from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.images import scores
-from transformer.tasks.images.augmentation import AugmentedBatches
+from transformer.tasks.images.augmentation import augmented
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
@@ -39,12 +39,12 @@ def reading(config: Config) -> Reading:
     return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_examples'))
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> RowBatches | AugmentedBatches:
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out an image a row: whole microbatches of at most `data.batch_tokens` patches and class tokens."""
     train, training, positions = config.train, split == 'train', config.images.positions
     arguments = config.data, train.microbatches, train.seed, training
     rows = RowBatches(dataset.splits[split], *arguments, positions=positions)
-    return AugmentedBatches(rows, config.images, train.seed) if training and config.images.augments else rows
+    return augmented(rows, config.images, train.seed) if training and config.images.augments else rows
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:

@@ -15,10 +15,10 @@ from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
+from transformer.tasks.gaps import GAP
 from transformer.tasks.masked.masking import MASK
 from transformer.tokens import Tokens
 
-GAP = '[MASK]'
 _BLANK = '▁'  # the first character of a piece that begins a word
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import Batches, NoisyBatches, RowBatches
+from transformer.data.batches import Batches, NoisyBatches, RowBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -17,14 +17,12 @@ from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
+from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.masked.masking import hide
-from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictions
+from transformer.tasks.masked.predict import embed, fill, gapped, predictions
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
-
-# The numbers of gaps that an evaluation fills at most, and that are shown after training.
-MOST_GAPS, SHOWN = 1000, 4
 
 
 def reading(config: Config) -> Reading:
@@ -42,8 +40,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     rows = RowBatches(texts, data, train.microbatches, train.seed, training)
     codec, ordinary = dataset.codecs['text'], dataset.codecs['text'].ordinary_pieces()
     begins = codec.begins_words() if config.masked.words else None
-    noise = lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins)
-    return NoisyBatches(rows, noise, 3, train.seed, split)
+    noise = by_bits(lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins), 3)
+    return NoisyBatches(rows, noise, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -56,12 +54,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
     rows = batches(trained.config, dataset, split)
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
-    filled = fill_gaps(trained, dataset, split, MOST_GAPS, progress)
-    if filled:
-        right = sum(form == gap.right for gap, form in filled)
-        scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
+    filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
     how = {'masked': {'rate': trained.config.masked.rate}}
-    return Scored(scores, how, [gap.text.replace(GAP, form) for gap, form in filled])
+    return Scored(scores | gaps.score(filled), how, gaps.complete(filled))
 
 
 def fill_gaps(
@@ -77,24 +72,23 @@ def fill_gaps(
     # A form is a whole word, so it has the same pieces alone as in the text.
     pieces = functools.cache(lambda form: trained.codecs['text'].encode(form)[:-1])
     texts = dataset.texts(split)['text']
-    usable = (gap for text in texts for gap in find(text, GAP) if len(pieces(gap.right)) == 1)
-    gaps = list(itertools.islice(usable, most))
+    usable = (gap for text in texts for gap in find(text, gaps.GAP) if len(pieces(gap.right)) == 1)
+    found = list(itertools.islice(usable, most))
 
     def likeliest(number: int, logp) -> str:
-        forms = [form for form in gaps[number].forms if len(pieces(form)) == 1]
+        forms = [form for form in found[number].forms if len(pieces(form)) == 1]
         return max(forms, key=lambda form: logp[pieces(form)[0]])
 
-    rows = [gapped(trained, gap.text) for gap in gaps]
+    rows = [gapped(trained, gap.text) for gap in found]
     on_done = counting(progress, 'gaps', len(rows))
     forms = predictions(trained, rows, likeliest, on_done, range(len(rows)))
-    return list(zip(gaps, forms, strict=True))
+    return list(zip(found, forms, strict=True))
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
     split = 'test' if 'test' in dataset.splits else 'dev'
-    filled = fill_gaps(trained, dataset, split, SHOWN)
-    return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
+    return gaps.show(fill_gaps(trained, dataset, split, gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -6,8 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer
 
 from transformer.config import Config, ConfigError
-from transformer.data.batches import RowBatches
-from transformer.data.rows import row_generator
+from transformer.config.tasks import Words
 from transformer.tasks.words import huffman
 from transformer.tokens import Batch, Tokens
 
@@ -69,46 +68,25 @@ def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencie
     return Frequencies(keep, np.cumsum(noise), both, paths, yes, share(nodes)[paths])
 
 
-class WordBatches:
-    """The batches of a split, by step, in rows of several sentences each.
+def draw(options: Words, of_words: Frequencies, batch: Batch, generators: list[np.random.Generator]) -> Batch:
+    """Draws words to leave out, windows and noise words for rows of several sentences each.
 
-    The words that stay move together within their sentence before windows are drawn. In training, draws
-    depend on (seed, step, row of the batch), on other splits on (seed, split, row of the split).
+    The words that stay move together within their sentence before windows are drawn.
     """
-
-    def __init__(self, batches: RowBatches, config: Config, of_words: Frequencies, split: str):
-        self._batches, self._options, self._words = batches, config.words, of_words
-        self._seed, self._split = config.train.seed, split
-        self.microbatches, self.shapes = batches.microbatches, batches.shapes
-        self.steps_per_epoch = batches.steps_per_epoch
-
-    def rows(self, step: int) -> int:
-        """Returns the number of rows in the batch of a step, including empty ones."""
-        return self._batches.rows(step)
-
-    def batch(self, step: int, part: slice = slice(None)) -> Batch:
-        """Builds the batch of a step, or only the rows that `part` selects."""
-        rows = self._batches.batch(step, part)['text']
-        training = self._split == 'train'
-        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
-        width = rows.tokens.shape[1]
-        pool = self._options.pool if self._options.output == 'negatives' else 0
-        drawn = np.stack(
-            [
-                row_generator(self._seed, where, first + row).random(2 * width + pool)
-                for row in range(self.rows(step))[part]
-            ]
-        )
-        text = keep(rows, drawn[:, :width] < self._words.keep[rows.tokens])
-        near = 1 + (drawn[:, width : 2 * width] * self._options.window).astype(np.int32)
-        fields = {'text': text, 'near': near, 'share': self._words.share[text.tokens]}
-        if not pool:
-            of = lambda table: table[text.tokens]
-            paths = of(self._words.paths), of(self._words.yes), of(self._words.path_share)
-            return fields | dict(zip(('path', 'yes', 'path_share'), paths, strict=True))
-        noise = np.searchsorted(self._words.noise, drawn[:, 2 * width :], side='right').astype(np.int32)
-        noise = np.minimum(noise, len(self._words.noise) - 1)
-        return fields | {'noise': noise, 'noise_share': self._words.share[noise, 1]}
+    rows: Tokens = batch['text']
+    width = rows.tokens.shape[1]
+    pool = options.pool if options.output == 'negatives' else 0
+    drawn = np.stack([one.random(2 * width + pool) for one in generators])
+    text = keep(rows, drawn[:, :width] < of_words.keep[rows.tokens])
+    near = 1 + (drawn[:, width : 2 * width] * options.window).astype(np.int32)
+    fields = {'text': text, 'near': near, 'share': of_words.share[text.tokens]}
+    if not pool:
+        of = lambda table: table[text.tokens]
+        paths = of(of_words.paths), of(of_words.yes), of(of_words.path_share)
+        return fields | dict(zip(('path', 'yes', 'path_share'), paths, strict=True))
+    noise = np.searchsorted(of_words.noise, drawn[:, 2 * width :], side='right').astype(np.int32)
+    noise = np.minimum(noise, len(of_words.noise) - 1)
+    return fields | {'noise': noise, 'noise_share': of_words.share[noise, 1]}
 
 
 def keep(rows: Tokens, kept: np.ndarray) -> Tokens:

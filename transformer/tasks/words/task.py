@@ -1,5 +1,7 @@
 """Word vectors: data, loss and scores (Mikolov et al. 2013)."""
 
+import functools
+import math
 from collections.abc import Iterator
 
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
-from transformer.data.batches import RowBatches
+from transformer.data.batches import NoisyBatches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.nn import ensemble, models
@@ -30,14 +32,15 @@ def reading(config: Config) -> Reading:
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> sampling.WordBatches:
+def batches(config: Config, dataset: Dataset, split: str) -> NoisyBatches:
     """Lays out sentences in rows, and draws words to leave out, windows and noise words."""
     counts = getattr(dataset.codecs['text'], 'counts', None)
     if counts is None:
         raise ConfigError(f'data.tokenizer={config.data.tokenizer}: train.task=words needs words')
     of_words, train = sampling.frequencies(config, np.array(counts)), config.train
     rows = RowBatches(dataset.splits[split], config.data, train.microbatches, train.seed, split == 'train')
-    return sampling.WordBatches(rows, config, of_words, split)
+    draw = functools.partial(sampling.draw, config.words, of_words)
+    return NoisyBatches(rows, draw, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -73,9 +76,11 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields nothing of its own: the loss has no common bound."""
-    del trained, dataset, outcome
-    yield from ()
+    """Yields a finding if noise words are told apart hardly better than by zero vectors."""
+    del dataset
+    words = trained.config.words
+    if words.output == 'negatives':
+        yield from shared.unlearned(outcome, (1 + words.negatives) * math.log(2), 'vectors of zeros')
 
 
 TASK = Task(
@@ -85,4 +90,5 @@ TASK = Task(
     evaluate=evaluate,
     measures=(Measure('loss', 'loss per prediction', ('loss',)),),
     show=show,
+    findings=findings,
 )
