@@ -21,6 +21,10 @@ from transformer.training.loop import Stopped
 
 ROOT = pathlib.Path(__file__).parents[2]
 SEEDS = (1, 2, 3)
+# What init_from.json holds.
+START = {
+    'workdir': 'w', 'checkpoint': 'latest', 'steps': [1], 'params_sha256': '0', 'taken': [], 'left': {},
+}  # fmt: skip
 STEPS = 45
 
 
@@ -89,8 +93,8 @@ def test_training_stopped_at_a_third(texts, committed, tmp_path):
 
 
 CHANGES = {
-    'train.peak_lr': ({'train__peak_lr': 0.01}, '0.01, 0.02 '),
-    'data.batch_tokens': ({'data__batch_tokens': 384}, '384, 1536 '),
+    'train.peak_lr': ({'train__peak_lr': 0.01}, '0.01, 0.02 in the reference (x 0.5)'),
+    'data.batch_tokens': ({'data__batch_tokens': 384}, '384, 1536 in the reference (x 0.25)'),
 }
 
 
@@ -141,6 +145,41 @@ def test_no_reference_for_other_data_or_four_options(committed):
     assert on_track.references(four, work.manifest, committed) == []
     sums = {name: digest[::-1] for name, digest in work.manifest['checksums'].items()}
     assert on_track.references(work.config, {'checksums': sums}, committed) == []
+    # Losses of other options of the task cannot be compared.
+    other_task = configs.replace(work.config, {'classify.pool': 'first'})
+    assert on_track.references(other_task, work.manifest, committed) == []
+
+
+def test_nearest_references_alone(committed, tmp_path):
+    shutil.copytree(committed, tmp_path / 'results')
+    result = tmp_path / 'results/toy/seed3/result.json'
+    content = json.loads(result.read_text())
+    content['config']['train']['peak_lr'] = 0.01
+    result.write_text(json.dumps(content))
+    work = Run.open(committed.with_name('runs') / '1')
+    for peak_lr, names in ((0.02, ['toy/seed1', 'toy/seed2']), (0.01, ['toy/seed3'])):
+        config = configs.replace(work.config, {'train.peak_lr': peak_lr})
+        found = on_track.references(config, work.manifest, tmp_path / 'results')
+        assert [(one.name, one.differences) for one in found] == [(name, {}) for name in names]
+
+
+def test_reasons_beside_options(committed, tmp_path):
+    """Other training data and a warm start are named; without any reason, code is."""
+    shutil.copytree(committed / 'toy/seed1', tmp_path / 'results/toy/seed1')
+    shutil.copytree(committed.with_name('runs') / '1', tmp_path / 'w')
+    work = Run.open(tmp_path / 'w')
+    lines = described(work, tmp_path / 'results')
+    assert '3.0 % (assumed' in lines['deviation of the dev loss'] and not {'likely why', 'differs'} & {*lines}
+    behind = [line | {'dev_loss': 9.0} for line in metrics_file.read(work.folder) if 'dev_loss' in line]
+    (tmp_path / 'w/metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in behind))
+    lines = described(work, tmp_path / 'results')
+    assert lines['likely why'].startswith('no option or data differ')
+    sums = work.manifest['checksums']
+    work.manifest['checksums'] = {n: d[::-1] if n.startswith('train.') else d for n, d in sums.items()}
+    assert described(work, tmp_path / 'results')['likely why'] == 'other training data'
+    work.manifest['checksums'] = sums
+    (tmp_path / 'w/init_from.json').write_text(json.dumps(START))
+    assert described(work, tmp_path / 'results')['likely why'].startswith('the training started from other')
 
 
 @pytest.mark.parametrize(
@@ -151,6 +190,8 @@ def test_no_reference_for_other_data_or_four_options(committed):
         ({1: 1.2, 2: 0.8}, [{1: 1.0, 2: 1.0}], 'ahead', 1),
         ({1: 2.0, 2: 1.0}, [{1: 1.0, 2: 1.0, 3: 9.0}], 'on track', 1),
         ({3: 1.0}, [{1: 1.0}], 'not comparable', None),
+        # A loss of 0 has no logarithm.
+        ({1: 0.0}, [{1: 1.0}], 'not comparable', None),
         # Two seeds that differ by 2 ln 1.1: their deviation is 2 ln(1.1) / sqrt(2).
         ({1: 1.1**5.1}, [{1: 1.1}, {1: 1 / 1.1}], 'on track', None),
         ({1: 1.1**5.3}, [{1: 1.1}, {1: 1 / 1.1}], 'behind', 1),
@@ -161,12 +202,19 @@ def test_verdicts(losses, curves, verdict, first):
     assert (result.verdict, result.first and result.first.step) == (verdict, first)
 
 
+def test_deviation_is_pooled_over_updates():
+    """At update 1 the logarithms are ±0.1, of variance 0.02; at update 2 they are equal."""
+    one, other = {1: math.exp(0.1), 2: 3.0}, {1: math.exp(-0.1), 2: 3.0, 3: 9.0}
+    assert on_track.spread([one, other]) == pytest.approx(math.sqrt((0.02 + 0.0) / 2))
+    assert on_track.spread([one]) == on_track.spread([{1: 1.0}, {2: 1.0}]) == on_track.DEVIATION
+
+
 def test_thinned_curve_prefers_evaluations():
     lines = [{'step': s, 'loss': 1 / (s + 1), 'seconds': 1.0} for s in range(200)]
     for line in lines[::5]:
         line |= {'dev_loss': 2.123456, 'dev_perplexity': 8.0, 'dev_bleu': 3.0}
     points = curve.thinned(lines)
-    assert len(points) == curve.POINTS and [p['step'] for p in points] == sorted(p['step'] for p in points)
+    assert len(points) == 60 and [p['step'] for p in points] == sorted(p['step'] for p in points)
     assert [p['step'] for p in points if 'dev_loss' in p] == [*range(0, 200, 5)]
     assert points[0] == {'step': 0, 'loss': 1.0, 'dev_loss': 2.1235, 'dev_bleu': 3.0}
     few = curve.thinned(lines, 5)

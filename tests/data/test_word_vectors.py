@@ -39,6 +39,10 @@ def test_files_of_other_programs(tmp_path):
         found = word_vectors.read(str(tmp_path / name))
         assert found.words == WORDS
         np.testing.assert_array_equal(found.vectors, VECTORS)
+    # A first word of blanks and stops, with as many numbers as the first line says.
+    (tmp_path / 'v').write_text('2 2\n. 7 1 2\na 3 4\n')
+    found = word_vectors.read(str(tmp_path / 'v'))
+    assert found.words == ['. 7', 'a'] and found.vectors.tolist() == [[1, 2], [3, 4]]
     # GloVe's largest file has words with blanks. Of equal words the first counts.
     (tmp_path / 'v').write_text('a 1 2\n. . . 3 4\na 5 6\n')
     found = word_vectors.read(str(tmp_path / 'v'))

@@ -1,6 +1,7 @@
 """Word vectors: the update in plain numpy, what is drawn, Huffman codes, resuming, vectors from a file."""
 
 import collections
+import dataclasses
 import functools
 import heapq
 import math
@@ -13,8 +14,10 @@ import toys
 from transformer import parallel, tasks
 from transformer.actions.train import train as train_action
 from transformer.config import Config, ConfigError
+from transformer.data.batches import RowBatches
 from transformer.runs import restore
 from transformer.tasks.words import huffman, sampling
+from transformer.tokens import Tokens
 from transformer.training.step import TrainState, initial_state, train_step
 
 OPTIONS = {
@@ -23,7 +26,11 @@ OPTIONS = {
     'words__window': 3, 'words__limit': 9, 'train__optimizer': 'sgd', 'train__peak_lr': 0.05,
     'train__schedule': 'constant', 'train__warmup_steps': 1, 'train__eps_ls': 0.0,
 }  # fmt: skip
-VARIANTS = [(p, o) for p in ('skipgram', 'cbow') for o in ('negatives', 'hierarchical')]
+# Windows of 20 are wider than a block of word_vectors.
+VARIANTS = [
+    ('skipgram', 'negatives', 3), ('skipgram', 'hierarchical', 3), ('cbow', 'negatives', 3),
+    ('cbow', 'hierarchical', 3), ('skipgram', 'negatives', 20), ('cbow', 'hierarchical', 20),
+]  # fmt: skip
 
 
 @pytest.fixture(scope='module')
@@ -85,11 +92,12 @@ def by_hand(config: Config, batch, table, output) -> tuple[np.ndarray, np.ndarra
     return new, new_output, loss, count
 
 
-@pytest.mark.parametrize(('predict', 'output'), VARIANTS)
-def test_update_by_hand(texts, tmp_path, monkeypatch, predict, output):
+@pytest.mark.parametrize(('predict', 'output', 'window'), VARIANTS)
+def test_update_by_hand(texts, tmp_path, monkeypatch, predict, output, window):
     """Also on any number of devices, and in any chunks, as all equal the same update by hand."""
-    chosen = {'words__predict': predict, 'words__output': output} | (
-        {'words__pool': 5} if output == 'negatives' else {}
+    chosen = {'words__predict': predict, 'words__output': output, 'words__window': window} | (
+        # Not as many as words.negatives, so that each has a weight other than 1.
+        {'words__pool': 8} if output == 'negatives' else {}
     )
     config, dataset = prepared(texts, tmp_path, **chosen)
     batches = tasks.task_of(config).batches(config, dataset, 'train')
@@ -122,8 +130,10 @@ def test_first_vectors(texts, tmp_path):
     assert abs(table.mean()) < 0.02 and not np.asarray(params['output']['table']).any()
 
 
-def test_frequencies(texts, tmp_path):
-    config, dataset = prepared(texts, tmp_path)
+@pytest.mark.parametrize(('predict', 'predictions'), [('skipgram', 4), ('cbow', 1)])
+def test_frequencies(texts, tmp_path, predict, predictions):
+    """Skip-gram predicts a word from each word near it, CBOW once from all."""
+    config, dataset = prepared(texts, tmp_path, words__predict=predict)
     tokens = dataset.splits['train'].fields['text'].tokens
     counts = collections.Counter(tokens[tokens > 2].tolist())
     total = sum(counts.values())
@@ -135,15 +145,57 @@ def test_frequencies(texts, tmp_path):
         assert found.keep[word] == pytest.approx(min((math.sqrt(f / t) + 1) * t / f, 1.0))
         assert noise[word] == pytest.approx(n**0.75 / norm)
         # A batch of 384 words; a word is near 4 others on average.
-        uses = 384 * f * found.keep[word] * 4
-        drawn = 384 * 4 * sum(counts[w] / total * found.keep[w] for w in counts) * 5 * n**0.75 / norm
-        expected = min(9 / uses, 1.0), min(9 / (uses + drawn), 1.0)
+        words = 384 * f * found.keep[word]
+        drawn = 384 * sum(counts[w] / total * found.keep[w] for w in counts) * 5 * n**0.75 / norm
+        expected = min(9 / (4 * words), 1.0), min(9 / (predictions * (words + drawn)), 1.0)
         assert found.share[word] == pytest.approx(expected, rel=1e-5)
     assert found.keep[:3].tolist() == [0.0, 0.0, 0.0] and noise[:3].tolist() == [0.0, 0.0, 0.0]
     # The vocabulary is the most frequent words, in their order.
     assert list(counts.values()) and sorted(counts.values(), reverse=True) == [
         counts[w] for w in sorted(counts)
     ]
+
+
+def test_inner_nodes_count_the_words_below_them(texts, tmp_path):
+    config, dataset = prepared(texts, tmp_path, words__output='hierarchical')
+    counts = np.array(dataset.codecs['text'].counts)
+    found, uses = sampling.frequencies(config, counts), collections.Counter()
+    for word, n in enumerate(counts):
+        for node in found.paths[word][found.paths[word] > 0].tolist():
+            uses[node] += 384 * n / counts.sum() * found.keep[word] * 4
+    real = found.paths > 0
+    expected = [min(9 / uses[node], 1.0) for node in found.paths[real].tolist()]
+    np.testing.assert_allclose(found.path_share[real], expected, rtol=1e-5)
+    assert min(expected) < 0.1 and found.yes[real].min() == 0.0
+    batch = tasks.task_of(config).batches(config, dataset, 'train').batch(1)
+    for name, table in (('path', found.paths), ('yes', found.yes), ('path_share', found.path_share)):
+        np.testing.assert_array_equal(batch[name], table[batch['text'].tokens])
+
+
+def test_draws_outside_training_are_of_the_rows_of_the_split(texts, tmp_path):
+    """So a loss on dev does not depend on the size of batches, and no two rows have the same noise."""
+    config, dataset = prepared(texts, tmp_path)
+    of_words = sampling.frequencies(config, np.array(dataset.codecs['text'].counts))
+
+    def drawn(batch_tokens, split):
+        data = dataclasses.replace(config.data, batch_tokens=batch_tokens)
+        rows = RowBatches(dataset.splits['train'], data, 1, 0, False)
+        batches = sampling.WordBatches(rows, config, of_words, split)
+        found = [batches.batch(step) for step in range(batches.steps_per_epoch)]
+        return np.concatenate([np.concatenate([one['near'], one['noise']], axis=1) for one in found])
+
+    small, large, other = drawn(96, 'dev'), drawn(384, 'dev'), drawn(96, 'test')
+    assert len(np.unique(small, axis=0)) == len(small) > 16
+    np.testing.assert_array_equal(small, large[: len(small)])
+    assert (small != other).any(axis=1).all()
+
+
+def test_kept_words_stay_in_their_sentences():
+    rows = Tokens(*np.array([[[5, 6, 7, 8, 9, 0]], [[1, 1, 1, 2, 2, 0]], [[0, 1, 2, 0, 1, 0]]], np.int32))
+    found = sampling.keep(rows, np.array([[1, 0, 1, 0, 1, 0]], bool))
+    assert found.tokens.tolist() == [[5, 7, 9, 0, 0, 0]]
+    assert found.segments.tolist() == [[1, 1, 2, 0, 0, 0]]
+    assert found.positions.tolist() == [[0, 1, 0, 0, 0, 0]]
 
 
 def test_draws(texts, tmp_path):
