@@ -59,6 +59,7 @@ def test_files_of_other_programs(tmp_path):
         (b'3 2\na 1 2\nb 1 2\n', '2 words'),
         (b'1 2\na 1 x\n', 'word 1'),
         (b'2 1\na \x00\x00\x80\x3fb \x00\x00', 'word 2'),
+        (b'1 1\na \x00\x00\x80\x3f\nb \x00\x00\x80\x3f\n', 'more than 1'),
         (b'2 0\n', 'line 1'),
     ],
 )

@@ -119,6 +119,8 @@ def _binary(
             raise ConfigError(f'{path}: word {place} of {number}: needs {width} finite numbers of 4 bytes')
         # word2vec ends a row with a newline, other programs do not.
         yield bytes(letters).removeprefix(b'\n').decode(errors='replace'), vector
+    if file.read(2).strip():
+        raise ConfigError(f'{path}: has more than {number} words, which its first line says')
 
 
 def write(path: str, rows: WordRows, layout: Layout) -> None:

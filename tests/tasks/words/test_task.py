@@ -14,7 +14,7 @@ import toys
 from transformer import parallel, tasks
 from transformer.actions.train import train as train_action
 from transformer.config import Config, ConfigError
-from transformer.data.batches import RowBatches
+from transformer.data.batches import NoisyBatches, RowBatches
 from transformer.runs import restore
 from transformer.tasks.words import huffman, sampling
 from transformer.tokens import Tokens
@@ -180,7 +180,8 @@ def test_draws_outside_training_are_of_the_rows_of_the_split(texts, tmp_path):
     def drawn(batch_tokens, split):
         data = dataclasses.replace(config.data, batch_tokens=batch_tokens)
         rows = RowBatches(dataset.splits['train'], data, 1, 0, False)
-        batches = sampling.WordBatches(rows, config, of_words, split)
+        draw = functools.partial(sampling.draw, config.words, of_words)
+        batches = NoisyBatches(rows, draw, config.train.seed, split)
         found = [batches.batch(step) for step in range(batches.steps_per_epoch)]
         return np.concatenate([np.concatenate([one['near'], one['noise']], axis=1) for one in found])
 

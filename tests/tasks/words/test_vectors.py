@@ -121,6 +121,7 @@ def test_commands(table, file, tmp_path, capfd):
         (['analogy', 'FILE', '--questions=bad'], 'line 2'),
         (['similarity', 'FILE', 'bad'], 'line 1'),
         (['similarity', 'FILE', 'empty'], 'empty'),
+        (['similarity', 'FILE', 'blank'], 'empty'),
         (['similarity', 'empty', 'bad'], 'line 1'),
         (['vectors', 'empty', 'out'], 'empty'),
     ],
@@ -128,6 +129,7 @@ def test_commands(table, file, tmp_path, capfd):
 def test_mistakes(file, tmp_path, monkeypatch, capfd, words, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'empty').write_text('')
+    (tmp_path / 'blank').write_text('\n \n')
     (tmp_path / 'bad').write_text(': kind\none two three\n')
     assert run.main(['run.py', *(file if word == 'FILE' else word for word in words)]) == 2
     out, err = capfd.readouterr()

@@ -150,11 +150,12 @@ def read_pairs(path: str) -> list[tuple[str, str, float]]:
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     """Yields the lines that are not empty, with their numbers. Raises ConfigError if there are none."""
-    number = 0
+    filled = False
     for number, line in enumerate(text.lines(epath.Path(path)), 1):
         if line.strip():
+            filled = True
             yield number, line
-    if not number:
+    if not filled:
         raise ConfigError(f'{path}: is empty')
 
 
