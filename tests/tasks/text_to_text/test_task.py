@@ -16,6 +16,7 @@ from transformer import parallel, tasks
 from transformer.actions import data as run_data
 from transformer.cli import main as run
 from transformer.config import ConfigError
+from transformer.data import text_pairs
 from transformer.runs import restore
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
@@ -138,7 +139,7 @@ def test_scores_by_hand():
     assert found['rougeL']['score'] == pytest.approx(400 / 7)
     # Stems are compared, in any case of letters.
     assert scores.score([asked('summarize', ['Dogs barked'])], ['dog bark'])['rouge2']['score'] == 100
-    rows = [asked('answer', ['The garden'], 'a'), asked('answer', ['n,w'], 'a'), asked('kind', ['x'], 'b')]
+    rows = [asked('answer', ['The garden'], 'a'), asked('answer', ['n,w'], 'a'), asked('kind', [' x'], 'b')]
     found = scores.score(rows, ['garden', 'n,w', ' x '])
     assert found['right']['score'] == pytest.approx(2 / 3) and found['exact']['score'] == 100
     assert found['sets']['a']['right']['score'] == 0.5 and found['solved'] == 1
@@ -147,6 +148,15 @@ def test_scores_by_hand():
     found = scores.score([asked('translate English to German', right) for right in references], lines)
     columns = [[references[0][0], references[1][0]], [references[0][1], None]]
     assert found['bleu'] == {'score': sacrebleu.corpus_bleu(lines, columns).score}
+
+
+def test_texts_and_references_of_a_cell():
+    """Blank texts between tabs count for nothing, in a prompt as well as among the references."""
+    assert text_pairs.references('a b\t \tc\t') == ['a b', 'c']
+    assert text_pairs.references(' \t') == text_pairs.references('') == ['']
+    assert text_pairs.prefixed('answer', 'Who?\t\ta dog') == 'answer: Who? a dog'
+    assert text_pairs.prefixed('', 'Who?\ta dog') == 'Who? a dog'
+    assert not text_pairs.prefixed('answer', ' \t').strip() and not text_pairs.prefixed('answer', '')
 
 
 def test_watched_scores_are_those_of_greedy_outputs(trained):
