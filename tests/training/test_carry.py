@@ -1,6 +1,7 @@
 """Recurrent states that rows take over from earlier rows: values, truncated gradients, devices, resuming."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -244,6 +245,11 @@ def test_resuming_is_exact(folder, through, tmp_path):
     for steps in (2, 6):
         run = toys.trained(configs.replace(config, {'train.steps': steps}), tmp_path / 'w')
     assert run.result()['params_sha256'] == through.result()['params_sha256']
+
+
+def test_losses_on_dev_are_those_of_the_evaluation(through):
+    *_, last = map(json.loads, (through.folder / 'metrics.jsonl').read_text().splitlines())
+    assert last['dev_loss'] == pytest.approx(through.result()['scores']['dev']['loss'], rel=1e-6)
 
 
 def test_texts_are_read_at_once(through):
