@@ -21,7 +21,8 @@ from transformer.runs import restore
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of
-from transformer.tasks.text_to_text import scores, task
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.text_to_text import scores, task, writer
 from transformer.training.step import gradients, initial_state
 
 SIZES = {'papers': 24, 'questions': 48, 'pairs': 12, 'kinds': 6}
@@ -178,6 +179,17 @@ def test_commands_put_their_prefix_first(trained, tmp_path, capfd):
     call = [f'--workdir={trained.folder}', f'--input={tmp_path / "lines"}']
     assert run.main(['run.py', 'translate', *call]) == 0
     assert capfd.readouterr().out == f'{model.translate([text])[0]}\n'
+
+
+def test_the_first_prefix_for_a_command_is_used(trained, monkeypatch):
+    prefixes = 'papers=translate to German,questions=summarise,pairs=translate to French'
+    model, _ = restore.load(trained)
+    model = model._replace(config=configs.replace(model.config, {'text_to_text.prefix': prefixes}))
+    echo = lambda trained, prompts: [[Hypothesis(prompt, 0.0)] for prompt in prompts]
+    monkeypatch.setattr(writer, 'hypotheses', echo)
+    texts = ['old dog', 'translate to French: old dog', 'translate to Dutch: old dog']
+    expected = ['translate to German: old dog', texts[1], f'translate to German: {texts[2]}']
+    assert writer.translate(model, texts) == expected
 
 
 def test_a_run_of_one_data_set(folder, tmp_path, capfd):
