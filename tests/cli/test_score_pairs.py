@@ -292,10 +292,19 @@ def test_the_prompt_is_read_once(monkeypatch):
     assert text.count('while(') == 1
 
 
+def test_a_model_of_files_reads_the_newlines_of_a_prompt():
+    files = {'data.documents': 'files', 'data.batching': 'running', 'data.row_len': WIDTH}
+    trained = fresh({key: value for key, value in LANGUAGE.items() if key != 'data.max_len'} | files, 1)
+    (found,) = verb_of(trained.config, 'likelihoods_after')(trained, 'a\nb\n')([('xyz',)])
+    np.testing.assert_allclose(found.logp, after_prompt(trained, 'a\nb\n', 'xyz'), rtol=1e-5, atol=1e-4)
+
+
 def test_long_texts_after_a_prompt_are_not_scored(caplog):
-    trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
+    trained, done = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1), []
     scores = verb_of(trained.config, 'likelihoods_after')(trained, 'ab cd')
-    fits, long = scores([('123456',), ('1234567',)], [4, 7])
+    fits, long = scores([('123456',), ('1234567',)], [4, 7], done.append)
+    # Progress counts all texts, scored or not.
+    assert sum(done) == 2
     assert np.isfinite(fits.logp).all() and len(fits.logp) == WIDTH - 5
     assert np.isnan(long.logp).all() and len(long.logp) == WIDTH - 4
     assert 'line 8: not scored' in caplog.text and 'line 5' not in caplog.text

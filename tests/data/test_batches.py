@@ -699,6 +699,16 @@ def test_streams_have_every_token_once_an_epoch(lengths):
     assert len(begins) > 1
 
 
+def test_streams_begin_where_the_seed_draws():
+    begins = [
+        Streams(text_of([50]), data('running', row_len=4, batch_tokens=16), 2, seed, True)
+        .batch(0)['text']
+        .tokens[0, 0]
+        for seed in range(6)
+    ]
+    assert len(set(begins)) > 3
+
+
 def test_streams_of_a_part():
     made = streams([50], True, batch_tokens=16)
     for step in range(5):

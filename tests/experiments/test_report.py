@@ -235,14 +235,19 @@ def test_p_of_equal_systems_is_uniform(monkeypatch):
     assert 82 <= np.sum(p < 0.5) <= 118
 
 
-def test_p_is_the_share_of_resamples_as_far_from_the_difference():
-    """sacreBLEU's corpus score of each resample, drawn as `bootstrap` draws them."""
+@pytest.mark.parametrize('end', ['', ' 98 97'])
+def test_p_is_the_share_of_resamples_as_far_from_the_difference(end):
+    """sacreBLEU's corpus score of each resample, drawn as `bootstrap` draws them.
+
+    Without the end, the outputs are as long as the references; with it, they are longer.
+    """
     rng = np.random.default_rng(3)
     words = rng.integers(0, 20, (30, 8))
     first, second, references = (
         [' '.join(map(str, line)) for line in np.where(rng.random(words.shape) < share, 99, words)]
         for share in (0.2, 0.15, 0)
     )
+    first, second = ([f'{line}{end}' for line in lines] for lines in (first, second))
     ((difference, p),) = bleu.significance(first, [second], references, 'en')
     metric = sacrebleu.BLEU()
     score = lambda lines, sample: metric.corpus_score(
@@ -575,6 +580,22 @@ def test_learning_curves_share_their_axes():
     assert [plot.find('use').get('href') for plot in plots] == ['#axes'] * 2
     labels = [text.text for text in axes.iter('text')]
     assert labels == ['0', '50', '100', '1', '2', '3']
+    # Each label is at its step or loss.
+    places = [text.get('x') for text in axes.iter('text')][:3] + [
+        text.get('y') for text in axes.iter('text')
+    ][3:]
+    assert places == [f'{at:.1f}' for at in (34 + x, 130, 226 - x, 126 - y + 3.5, 76.5, 20 + y + 3.5)]
+    marks = [path.get('d') for path in axes.iter('path')]
+    assert marks[0] == f'M{34 + x:.1f} 126v3' and marks[3] == f'M34 {126 - y:.1f}h-3'
+
+
+def test_four_curves_are_in_a_line():
+    page = curves.learning_curves({str(i): [[(0, 1.0), (9, 2.0)]] for i in range(6)}, 'a < b')
+    svg = ElementTree.fromstring(page[page.index('<svg') : page.index('</figure>')])
+    assert svg.get('viewBox') == f'0 0 {4 * 230} {2 * 158}'
+    places = [(0, 0), (230, 0), (460, 0), (690, 0), (0, 158), (230, 158)]
+    assert [plot.get('transform') for plot in svg.findall('g')] == [f'translate({x},{y})' for x, y in places]
+    assert 'the runs of a &lt; b.' in page
 
 
 @pytest.mark.parametrize(

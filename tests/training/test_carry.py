@@ -1,6 +1,7 @@
 """Recurrent states that rows take over from earlier rows: values, truncated gradients, devices, resuming."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,16 @@ from transformer.runs import restore
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
 from transformer.tokens import START
-from transformer.training import split_sums
-from transformer.training.step import continuing, empty_carried, gradients, initial_state, train_step
+from transformer.training import dropout_keys, losses, split_sums
+from transformer.training.step import (
+    continuing,
+    dropout_key,
+    empty_carried,
+    gradients,
+    initial_state,
+    started_state,
+    train_step,
+)
 
 PIECES, STREAMS, WIDTH = 270, 16, 4
 SMALL = {
@@ -53,8 +62,9 @@ def text_of(size: int) -> Split:
 
 
 def params_of(config: Config, seed: int = 1) -> dict:
+    """Draws numbers large enough, the embedding's too, that what a row continues changes its loss."""
     rng = np.random.default_rng(seed)
-    draw = lambda leaf: jnp.float32(rng.normal(size=leaf.shape) / np.sqrt(leaf.shape[0]))
+    draw = lambda leaf: jnp.float32(2 * rng.normal(size=leaf.shape) / np.sqrt(min(leaf.shape)))
     return jax.tree.map(draw, models.parameter_shapes(config))
 
 
@@ -108,12 +118,37 @@ def test_an_epoch_begins_with_empty_states():
     rng = np.random.default_rng(2)
     junk = jax.tree.map(lambda x: rng.integers(3, 9, x.shape).astype(x.dtype), empty)
     for step, same in ((0, True), (1, False), (2, False), (3, True)):
-        losses = []
+        found = []
         for carried in (empty, junk):
             batch = jax.tree.map(lambda x: jnp.reshape(x, (8, 2, WIDTH)), rows.batch(step))
             batch = jax.tree.map(jnp.asarray, batch | {'carried': carried})
-            losses.append(float(sums_of(config)(params, batch, None)['loss']))
-        assert (losses[0] == losses[1]) == same
+            found.append(float(sums_of(config)(params, batch, None)['loss']))
+        assert (found[0] == found[1]) == same
+
+
+@pytest.mark.parametrize('variational', [False, True])
+def test_rows_that_begin_streams_are_learned_as_without_streams(variational):
+    """From empty states, the loss with dropout and label smoothing is that of rows that continue none."""
+    changes = {'model__P_drop': 0.3, 'model__variational_dropout': variational, 'train__eps_ls': 0.1}
+    config, compute = config_of(**changes), jax.jit(losses.predicted_sums, static_argnums=0)
+    params, empty = params_of(config), empty_carried(config)
+    rows = Streams(text_of(170), config.data, 8, 0, train=True)
+    batch = jax.tree.map(lambda x: jnp.reshape(x, (8, 2, WIDTH)), rows.batch(0))
+    key = dropout_keys.of_microbatches(dropout_key(config, jnp.int32(0)), jnp.arange(8))
+    weights = jnp.ones((8, 2, WIDTH))
+    for one in (key, None):
+        found = jax.jit(sums_of(config))(params, batch | {'carried': empty}, one)
+        expected = compute(config, params, batch, one, weights)
+        for name, value in expected.items():
+            assert float(found[name]) == pytest.approx(float(value), rel=1e-5), name
+    smoothed = jax.jit(sums_of(config))(params, batch | {'carried': empty}, key)
+    assert float(smoothed['loss']) != pytest.approx(float(expected['loss']), rel=1e-3)
+
+
+def test_a_warm_start_begins_with_empty_states():
+    config = config_of()
+    fresh, started = initial_state(config), started_state(config, lambda params: params)
+    jax.tree.map(np.testing.assert_array_equal, started, fresh)
 
 
 def test_gradients_end_at_the_beginning_of_a_row(use_devices):
@@ -153,11 +188,11 @@ def trained_by_steps(config: Config) -> tuple[list[float], list[np.ndarray]]:
     """Trains for two epochs, and returns the losses and the last states."""
     rows = Streams(text_of(170), config.data, config.train.microbatches, 0, train=True)
     update = parallel.map_update(functools.partial(train_step, config, sums_of(config)))
-    state, losses = parallel.replicate(initial_state(config)), []
+    state, by_step = parallel.replicate(initial_state(config)), []
     for step in range(2 * rows.steps_per_epoch):
         state, sums = update(state, parallel.to_devices(rows.batch(step), config.train.microbatches))
-        losses.append(float(sums['loss'] / sums['weight']))
-    return losses, jax.tree.leaves(jax.device_get(state.carried))
+        by_step.append(float(sums['loss'] / sums['weight']))
+    return by_step, jax.tree.leaves(jax.device_get(state.carried))
 
 
 def test_devices_and_accumulation_change_only_rounding(use_devices):
@@ -165,10 +200,11 @@ def test_devices_and_accumulation_change_only_rounding(use_devices):
     use_devices(1)
     expected, states = trained_by_steps(config_of(**changes))
     assert len(expected) == 6 and [leaf.shape for leaf in states] == [(8, 2), *[(8, 2, 16)] * 4]
-    for devices, accumulate in ((8, 1), (2, 4)):
+    # On two devices, two chunks of two microbatches each.
+    for devices, accumulate in ((8, 1), (2, 2)):
         use_devices(devices)
-        losses, others = trained_by_steps(config_of(**changes, train__accumulate=accumulate))
-        assert losses == pytest.approx(expected, rel=1e-5)
+        found, others = trained_by_steps(config_of(**changes, train__accumulate=accumulate))
+        assert found == pytest.approx(expected, rel=1e-5)
         for ours, theirs in zip(others, states, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
@@ -209,6 +245,11 @@ def test_resuming_is_exact(folder, through, tmp_path):
     for steps in (2, 6):
         run = toys.trained(configs.replace(config, {'train.steps': steps}), tmp_path / 'w')
     assert run.result()['params_sha256'] == through.result()['params_sha256']
+
+
+def test_losses_on_dev_are_those_of_the_evaluation(through):
+    *_, last = map(json.loads, (through.folder / 'metrics.jsonl').read_text().splitlines())
+    assert last['dev_loss'] == pytest.approx(through.result()['scores']['dev']['loss'], rel=1e-6)
 
 
 def test_texts_are_read_at_once(through):

@@ -1,6 +1,7 @@
 """The table of all models: its rows agree with the committed results, and what is wrong is refused."""
 
 import json
+import shutil
 import statistics
 
 import pytest
@@ -25,6 +26,8 @@ def test_every_row_has_committed_results():
     record = by_name['one layer of attention, classes', 'SST-2, dev']
     rates = [one['scores']['test']['accuracy']['score'] for one in three]
     assert record['score'] == pytest.approx(statistics.mean(rates)) and record['runs'] == 3
+    # The interval over examples of one of several runs is not that of their mean.
+    assert record['text'] == f'{100 * statistics.mean(rates):.2f} %'
     assert record['seconds'] == pytest.approx(statistics.mean(one['seconds'] for one in three))
     record = by_name['Transformer, parsing', 'GENIA, dev']
     result = stored('table4-genia/transformer-seed0')
@@ -42,6 +45,16 @@ def test_a_row_by_hand():
         'conditions': 'small', 'source': 'a page', 'params': f'{result["params"]:,}',
         'time': f'{result["seconds"] / 60:.0f} min', 'hardware': '2 CPU cores',
     }  # fmt: skip
+
+
+def test_hardware_is_the_cores_or_the_accelerator(tmp_path):
+    shutil.copytree(family.RESULTS / 'vit_mnist', tmp_path / 'vit_mnist')
+    member = Member('ViT', 'MNIST', ('vit_mnist',), 'accuracy')
+    assert family.read(member, tmp_path).hardware == '2 CPU cores'
+    result = stored('vit_mnist')
+    result['hardware'] |= {'platform': 'gpu', 'device': 'NVIDIA H100'}
+    (tmp_path / 'vit_mnist' / 'result.json').write_text(json.dumps(result))
+    assert family.read(member, tmp_path).hardware == 'NVIDIA H100'
 
 
 def test_formats(capsys):

@@ -90,6 +90,26 @@ def test_shears(name, axis):
             raise AssertionError(f'{name} with seed {seed} moves the lines elsewhere')
 
 
+def test_rotation():
+    """By 30 degrees about the middle, in either direction."""
+    y, x = np.mgrid[:16, :16] - 7.5
+    directions = set()
+    for seed in range(8):
+        found, shares = apply('rotate', COLOURED, seed=seed), {}
+        for sign in (-1, 1):
+            cos, sin = np.cos(np.pi / 6), sign * np.sin(np.pi / 6)
+            rows, columns = (
+                np.floor(place + 8).astype(int) for place in (cos * y - sin * x, sin * y + cos * x)
+            )
+            inside = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < 16)
+            values = COLOURED[np.clip(rows, 0, 15), np.clip(columns, 0, 15)]
+            shares[sign] = (np.where(inside[..., None], values, 128) == found).mean()
+        # Pillow rounds some places at the edges of pixels otherwise.
+        assert max(shares.values()) > 0.98
+        directions.add(max(shares, key=shares.get))
+    assert directions == {-1, 1}
+
+
 def test_rotation_and_cutout():
     np.testing.assert_array_equal(apply('rotate', COLOURED, 0), COLOURED)
     turned = apply('rotate', COLOURED)
@@ -110,6 +130,21 @@ def test_all_operations_serve_both_kinds_of_pixels():
             for magnitude in (0, 10):
                 found = apply(name, pixels, magnitude)
                 assert found.shape == pixels.shape and found.dtype == np.uint8, name
+
+
+def test_randaugment_applies_operations_of_one_strength(monkeypatch):
+    """Of two operations three are drawn; each adds at full strength 10 or 20 levels."""
+    adds = lambda most: (
+        lambda image, strength, rng: PIL.Image.fromarray(np.asarray(image) + np.uint8(most * strength))
+    )
+    monkeypatch.setattr(augmentation, 'OPERATIONS', {'ten': adds(10), 'twenty': adds(20)})
+    for magnitude, expected in ((10, {30, 40, 50, 60}), (5, {15, 20, 25, 30})):
+        options, found = Images(randaugment=3, magnitude=magnitude), set()
+        for pixels in (COLOURED // 2, LEVELS[..., None] // 2):
+            for seed in range(40):
+                added = np.unique(augment(options, pixels, np.random.default_rng(seed)) - pixels)
+                found |= {tuple(added)}
+        assert found == {(levels,) for levels in expected}
 
 
 def test_crops_and_mirrors():
@@ -143,13 +178,19 @@ def test_mixup():
 
 
 def test_cutmix():
-    zeros, ones = np.zeros((16, 20, 1), np.uint8), np.ones((16, 20, 1), np.uint8)
+    zeros, ones, within = np.zeros((16, 20, 1), np.uint8), np.ones((16, 20, 1), np.uint8), 0
     for seed in range(100):
         mixture, share = mix(Images(cutmix=1.0), zeros, ones, np.random.default_rng(seed))
         rows, columns, _ = np.nonzero(mixture)
         assert share == pytest.approx(1 - mixture.mean())
         assert len(rows) == len(set(rows)) * len(set(columns))
-    assert not zeros.any()
+        # A side that ends within the image has the square root of the share of area that was drawn.
+        root = (1 - np.random.default_rng(seed).beta(1.0, 1.0)) ** 0.5
+        for places, size in ((rows, 16), (columns, 20)):
+            if len(places) and places.min() > 0 and places.max() < size - 1:
+                assert len(set(places)) == 2 * int(size * root / 2)
+                within += 1
+    assert within > 50 and not zeros.any()
 
 
 def test_both_mixtures_in_turn():

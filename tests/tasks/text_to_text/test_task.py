@@ -16,11 +16,13 @@ from transformer import parallel, tasks
 from transformer.actions import data as run_data
 from transformer.cli import main as run
 from transformer.config import ConfigError
+from transformer.data import text_pairs
 from transformer.runs import restore
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of
-from transformer.tasks.text_to_text import scores, task
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.text_to_text import scores, task, writer
 from transformer.training.step import gradients, initial_state
 
 SIZES = {'papers': 24, 'questions': 48, 'pairs': 12, 'kinds': 6}
@@ -138,7 +140,7 @@ def test_scores_by_hand():
     assert found['rougeL']['score'] == pytest.approx(400 / 7)
     # Stems are compared, in any case of letters.
     assert scores.score([asked('summarize', ['Dogs barked'])], ['dog bark'])['rouge2']['score'] == 100
-    rows = [asked('answer', ['The garden'], 'a'), asked('answer', ['n,w'], 'a'), asked('kind', ['x'], 'b')]
+    rows = [asked('answer', ['The garden'], 'a'), asked('answer', ['n,w'], 'a'), asked('kind', [' x'], 'b')]
     found = scores.score(rows, ['garden', 'n,w', ' x '])
     assert found['right']['score'] == pytest.approx(2 / 3) and found['exact']['score'] == 100
     assert found['sets']['a']['right']['score'] == 0.5 and found['solved'] == 1
@@ -147,6 +149,15 @@ def test_scores_by_hand():
     found = scores.score([asked('translate English to German', right) for right in references], lines)
     columns = [[references[0][0], references[1][0]], [references[0][1], None]]
     assert found['bleu'] == {'score': sacrebleu.corpus_bleu(lines, columns).score}
+
+
+def test_texts_and_references_of_a_cell():
+    """Blank texts between tabs count for nothing, in a prompt as well as among the references."""
+    assert text_pairs.references('a b\t \tc\t') == ['a b', 'c']
+    assert text_pairs.references(' \t') == text_pairs.references('') == ['']
+    assert text_pairs.prefixed('answer', 'Who?\t\ta dog') == 'answer: Who? a dog'
+    assert text_pairs.prefixed('', 'Who?\ta dog') == 'Who? a dog'
+    assert not text_pairs.prefixed('answer', ' \t').strip() and not text_pairs.prefixed('answer', '')
 
 
 def test_watched_scores_are_those_of_greedy_outputs(trained):
@@ -168,6 +179,17 @@ def test_commands_put_their_prefix_first(trained, tmp_path, capfd):
     call = [f'--workdir={trained.folder}', f'--input={tmp_path / "lines"}']
     assert run.main(['run.py', 'translate', *call]) == 0
     assert capfd.readouterr().out == f'{model.translate([text])[0]}\n'
+
+
+def test_the_first_prefix_for_a_command_is_used(trained, monkeypatch):
+    prefixes = 'papers=translate to German,questions=summarise,pairs=translate to French'
+    model, _ = restore.load(trained)
+    model = model._replace(config=configs.replace(model.config, {'text_to_text.prefix': prefixes}))
+    echo = lambda trained, prompts: [[Hypothesis(prompt, 0.0)] for prompt in prompts]
+    monkeypatch.setattr(writer, 'hypotheses', echo)
+    texts = ['old dog', 'translate to French: old dog', 'translate to Dutch: old dog']
+    expected = ['translate to German: old dog', texts[1], f'translate to German: {texts[2]}']
+    assert writer.translate(model, texts) == expected
 
 
 def test_a_run_of_one_data_set(folder, tmp_path, capfd):
