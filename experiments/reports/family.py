@@ -78,7 +78,7 @@ def columns(members: Sequence[Member] = FAMILY, root: pathlib.Path = RESULTS) ->
 
 
 def records(members: Sequence[Member] = FAMILY, root: pathlib.Path = RESULTS) -> list[dict[str, object]]:
-    """Makes a record of each row, without rounding, and None where there is no public number."""
+    """Makes a record of each row: numbers without rounding, and None where there is no public number."""
     rows = []
     for member in members:
         public = dict.fromkeys(Public._fields) if member.public is None else member.public._asdict()

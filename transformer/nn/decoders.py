@@ -120,14 +120,14 @@ class LanguageModel(nn.Module):
         """
         text = batch['text']
         continues = text.positions[:, 0] > 0
-        keep = lambda old: jnp.where(jnp.expand_dims(continues, range(1, old.ndim)), old, jnp.zeros_like(old))
-        state = jax.tree.map(keep, batch['carried'])
+        keep = lambda old, new: jnp.where(jnp.expand_dims(continues, range(1, old.ndim)), old, new)
+        state = jax.tree.map(keep, batch['carried'], self.empty(len(continues)))
         before = shift_right(text.tokens, text.segments).at[:, 0].set(state.pending)
         x, decoder = self.decoder.read_on(self._embed(before), text, state.decoder, train=train)
         return self.logits.factors(x), PromptedState(text.tokens[:, -1], decoder)
 
     def empty(self, rows: int) -> PromptedState:
-        """Returns the state of rows that continue no others: zeros, with `START` as their last token."""
+        """Returns the state of rows that continue no others. Their last token is `START`."""
         return PromptedState(jnp.full(rows, START, jnp.int32), self.decoder.start(None, rows, 1)[1])
 
     def encode(self, source: Tokens) -> Tokens:
@@ -138,7 +138,9 @@ class LanguageModel(nn.Module):
         """Reads each prompt, one segment at the beginning of its row, except for its last token."""
         rows, width = memory.tokens.shape
         constants, state = self.decoder.start(None, rows, width + max_len)
-        return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), state))
+        return constants, self._read(
+            memory, constants, PromptedState(jnp.full(rows, START, jnp.int32), state)
+        )
 
     def step(
         self, constants: object, state: PromptedState, tokens: Int[Array, 'R']
