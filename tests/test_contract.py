@@ -94,7 +94,6 @@ MIXED = [
         'model.activation': 'quick_gelu',
         'model.init': 'normal',
         'model.init_std': 0.03,
-        'model.init_std_positions': 0.01,
     },
     {
         'model.positions': 'rotary',
@@ -129,7 +128,7 @@ LOCAL, SPARSE, LINEAR, CHUNKED = (
 # Every norm with every kind of positions; the values of the other axes are dealt out among these models.
 BESIDE = {
     ('post', 'sinusoidal'): {},
-    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES,
+    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES | {'model.init_std_positions': 0.01},
     ('post', 'rotary'): LOCAL | RMSNORM | XAVIER,
     ('post', 'relative'): SWIGLU | UNTIED | NO_BIASES,
     ('post', 'buckets'): INPUTS_TIED | XAVIER,
