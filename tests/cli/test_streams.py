@@ -277,6 +277,28 @@ def test_utf_16_is_refused_by_its_mark(tmp_path, encoding):
         list(text.lines(path))
 
 
+def test_lines_that_are_not_utf_8_are_counted(caplog):
+    surrogate = '\ud800'.encode(errors='surrogatepass')
+    for content, texts, damaged in (
+        (b'one\n\xff two\n' + surrogate + b'\n', ['one', '\ufffd two', '\ufffd' * 3], 2),
+        ('one\n\ufffd\n'.encode(), ['one', '\ufffd'], None),
+    ):
+        caplog.clear()
+        assert [text for chunk in streams.Lines(io.BytesIO(content)) for text in chunk] == texts
+        assert [record.args for record in caplog.records] == ([(damaged,)] if damaged else [])
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no device that is always full')
+def test_a_full_disk_names_the_output():
+    for write in (
+        lambda output: streams.write(Shouts(), [['a']], output),
+        lambda output: streams.write_array(lambda texts, **_: np.zeros((1, 2)), [['a']], output),
+    ):
+        with pytest.raises(OSError) as caught, open('/dev/full', 'wb', buffering=0) as output:
+            write(output)
+        assert caught.value.filename == '/dev/full'
+
+
 def test_numpy_arrays_have_a_row_for_each_text():
     output, seen = io.BytesIO(), []
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from absl import flags
 
+from transformer import files
 from transformer.config import ConfigError
 
 _NARROWEST = 20  # the narrowest column of folded text
@@ -71,7 +72,8 @@ def exit_status(program: Callable[[], int]) -> int:
         status = program()
         # If buffered output cannot be written, the error is raised here and not when Python ends.
         if sys.stdout:
-            sys.stdout.flush()
+            with files.naming(sys.stdout):
+                sys.stdout.flush()
         return status
     except BrokenPipeError:
         # Python flushes once more when it ends; into /dev/null that does not fail.
