@@ -1,10 +1,12 @@
 """Lines are answered as soon as they arrive, and their number is kept for every content."""
 
 import concurrent.futures
+import errno
 import io
 import os
 import re
 import select
+import subprocess
 import sys
 import threading
 import time
@@ -297,6 +299,13 @@ def test_a_full_disk_names_the_output():
         with pytest.raises(OSError) as caught, open('/dev/full', 'wb', buffering=0) as output:
             write(output)
         assert caught.value.filename == '/dev/full'
+    program = 'from transformer.cli import terminal; terminal.exit_status(lambda: print("text") or 0)'
+    buffered = {key: value for key, value in os.environ.items() if key != 'PYTHONUNBUFFERED'}
+    with open('/dev/full', 'wb') as output:
+        done = subprocess.run(
+            [sys.executable, '-c', program], stdout=output, stderr=subprocess.PIPE, env=buffered, text=True
+        )
+    assert done.stderr.splitlines() == [f'error: <stdout>: {os.strerror(errno.ENOSPC)}']
 
 
 def test_numpy_arrays_have_a_row_for_each_text():

@@ -76,14 +76,20 @@ def exit_status(program: Callable[[], int]) -> int:
                 sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Python flushes once more when it ends; into /dev/null that does not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:
         named = isinstance(error, OSError) and error.filename
         line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
         print(f'error: {visible(line)}', file=sys.stderr)
+        if named and sys.stdout and error.filename == sys.stdout.name:
+            _discard_output()
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _discard_output() -> None:
+    """Lets Python flush standard output once more when it ends: into /dev/null, which does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
