@@ -6,11 +6,11 @@ from typing import Literal
 from transformer.config import declare
 from transformer.config.conditions import (
     ADAM,
+    DECODES,
     LANGUAGE,
     LANGUAGES,
     ONE_TEXT,
     OWN_SPLITS,
-    PAIR,
     PARSING,
     RECURRENT,
     RUNNING,
@@ -208,7 +208,7 @@ class Train:
         'updates between two scores of what is written on dev, such as BLEU; 0 for none',
         minimum=0,
         free=True,
-        only=PAIR,
+        only=DECODES,
         once=('bleu_every',),
     )
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)

@@ -265,7 +265,7 @@ def _check_data(config: Config) -> None:
 
 def row_positions(config: Config) -> int:
     """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
-    if has_meaning(OPTIONS, flatten(config), 'images.patch'):
+    if not has(config, 'texts') and has(config, 'image'):
         return config.images.positions
     return config.data.max_len if config.data.batching == 'bucketed' else config.data.row_len
 
@@ -311,7 +311,9 @@ def _check_positions(config: Config) -> None:
     if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
         lengths['data.max_len'] = data.max_len
     if has_meaning(OPTIONS, values, 'decode.extra_len'):
-        lengths['decode.max_source_len + decode.extra_len'] = decode.max_source_len + decode.extra_len
+        prompted = has_meaning(OPTIONS, values, 'decode.max_source_len')
+        name = 'decode.max_source_len + decode.extra_len' if prompted else 'decode.extra_len'
+        lengths[name] = decode.extra_len + (decode.max_source_len if prompted else 0)
     which = max(lengths, key=lengths.get)
     if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(

@@ -42,6 +42,7 @@ FORMS = {
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),
     'image_classes': _form('image encoder classes', ('transformer',)),
+    'image_writes': _form('texts one_text image writes', ('transformer', 'recurrent')),
     'vectors': _form('texts one_text vectors', ('table',)),
 }
 
@@ -62,6 +63,7 @@ TASKS = {
     'masked': Spec('pieces', 'masked'),
     'denoise': Spec('text_pair', 'denoise'),
     'images': Spec('image_classes', 'images'),
+    'captions': Spec('image_writes'),
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),
     'answers': Spec('spans', 'answers'),
@@ -77,6 +79,11 @@ def tasks_with(*parts: str) -> tuple[str, ...]:
 def models_with(*parts: str) -> Conditions:
     """Returns the condition that models have one of these parts."""
     return 'train.task', tasks_with(*parts)
+
+
+def models_with_all(*parts: str) -> Conditions:
+    """Returns the condition that models have all of these parts."""
+    return 'train.task', tuple(task for task, spec in TASKS.items() if FORMS[spec.form].has >= set(parts))
 
 
 def _group(options: type) -> object:
@@ -131,6 +138,10 @@ class Denoise:
     )
 
 
+# Images with one class each.
+_IMAGE_CLASSES = models_with_all('image', 'classes')
+
+
 @dataclasses.dataclass(frozen=True)
 class Images:
     """Images and their classes (Dosovitskiy et al. 2021)."""
@@ -138,7 +149,9 @@ class Images:
     size: int = option(32, 'width and height of an image in pixels', minimum=1)
     pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
     patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
-    classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=2)
+    classes: int | None = option(
+        None, 'number of classes; by default as many as the data has', minimum=2, only=_IMAGE_CLASSES
+    )
     pool: Literal['token', 'mean'] = option(
         'token', "which vector the head reads: a class token's, or the mean of the patches'"
     )
@@ -154,12 +167,16 @@ class Images:
     )
     magnitude: float = option(10.0, 'strength of these operations', minimum=0.0, maximum=10.0)
     mixup: float = option(
-        0.0, 'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)', minimum=0.0
+        0.0,
+        'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)',
+        minimum=0.0,
+        only=_IMAGE_CLASSES,
     )
     cutmix: float = option(
         0.0,
         'alpha: training images get a window of others, with an area from Beta(alpha, alpha)',
         minimum=0.0,
+        only=_IMAGE_CLASSES,
     )
 
     @property
@@ -277,7 +294,7 @@ class TaskOptions:
 
     masked: Masked = _group(Masked)
     denoise: Denoise = _group(Denoise)
-    images: Images = _group(Images)
+    images: Images = declare.group(Images, only=models_with('image'))
     classify: Classify = _group(Classify)
     labelling: Labelling = _group(Labelling)
     answers: Answers = _group(Answers)

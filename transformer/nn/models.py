@@ -3,7 +3,7 @@
     model(batch, train) -> logits                    every model; of `vectors`, decisions with their logits
     factors(batch, train) -> (vectors, matrix)       models that predict pieces: logits are their product
     outputs(batch, train) -> vectors [B S D]         encoders
-    encode(source: Tokens) -> memory                 models that write
+    encode(source) -> memory                         models that write, of `Tokens` or of images
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
     read_on(batch, train) -> (factors, state)        recurrent language models: rows that continue `carried`
@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from transformer.config import FORMS, Config, form_of, has
 from transformer.nn import convolutional, heads, recurrent, stacks
-from transformer.nn.decoders import EncoderDecoder, LanguageModel
+from transformer.nn.decoders import EncoderDecoder, ImageWriter, LanguageModel
 from transformer.nn.encoders import ImageEncoder, TextEncoder
 from transformer.nn.word_vectors import WordVectors
 from transformer.tokens import Batch, Tokens
@@ -41,6 +41,8 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
     m = config.model
     if has(config, 'pair'):
         return EncoderDecoder(m, kind.make_pair)
+    if has(config, 'image') and has(config, 'writes'):
+        return ImageWriter(m, config.images, kind.make_encoder, kind.make_pair)
     if form == 'text':
         return LanguageModel(m, kind.make_decoder)
     if form == 'vectors':
@@ -76,7 +78,9 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     texts = dict.fromkeys(fields(config), Tokens(tokens, np.ones_like(tokens), positions))
     if has(config, 'image'):
         size, channels = config.images.size, config.images.channels
-        texts['image'] = np.zeros((rows, size, size, channels), np.uint8)
+        # Of rows of texts, each text has an image.
+        examples = (1,) if texts else ()
+        texts['image'] = np.zeros((rows, *examples, size, size, channels), np.uint8)
     return texts | heads.blank(config, rows, length)
 
 
