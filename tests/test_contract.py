@@ -76,6 +76,7 @@ MIXED = [
     },
     {
         'model.positions': 'learned',
+        'model.init_std_positions': 0.01,
         'model.scale_embeddings': False,
         'model.norm_embedding': True,
         'model.norm_final': True,
@@ -135,7 +136,7 @@ LOCAL, SPARSE, LINEAR, CHUNKED = (
 # Every norm with every kind of positions; the values of the other axes are dealt out among these models.
 BESIDE = {
     ('post', 'sinusoidal'): {},
-    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES | {'model.init_std_positions': 0.01},
+    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES,
     ('post', 'rotary'): LOCAL | RMSNORM | XAVIER,
     ('post', 'relative'): SWIGLU | UNTIED | NO_BIASES,
     ('post', 'buckets'): INPUTS_TIED | XAVIER,
