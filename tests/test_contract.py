@@ -219,14 +219,13 @@ CONVOLUTIONAL = [
     )
 ]
 # Images in place of a source, with and without a class token, by every kind that has them.
+WITHOUT_TOKEN = {'images.pool': 'mean'}
 OF_IMAGES = [
     CAPTIONS | variant
     for variant in (
         {'model.P_drop': 0.3},
-        TWO
-        | {'images.pool': 'mean', 'model.norm': 'pre', 'model.positions': 'learned', 'model.N_decoder': 1},
-        {'images.pool': 'mean', 'model.positions': 'relative', 'model.tie_embeddings': 'none'},
-        {'model.kind': 'recurrent'} | TWO | ADDITIVE | BOTH | {'images.pool': 'mean'},
+        TWO | WITHOUT_TOKEN | {'model.positions': 'learned', 'model.norm': 'pre', 'model.N_decoder': 1},
+        {'model.kind': 'recurrent'} | TWO | ADDITIVE | BOTH | WITHOUT_TOKEN,
         {'model.kind': 'recurrent'} | GRU | GENERAL | FEEDING | {'model.N_decoder': 2},
     )
 ]

@@ -101,13 +101,14 @@ class ImageWriter(nn.Module):
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
         """Returns the vectors and the matrix whose product is the logits."""
-        text, memory = batch['text'], self.image.read(batch['image'], train=train)
+        text = batch['text']
+        memory = self.image.encoder(*self.image.embed(batch['image']), train=train)
         x = self.embedding(shift_right(text.tokens, text.segments))
         return self.logits.factors(self.decoder(x, text, memory, train=train))
 
     def encode(self, source: UInt8[Array, 'B h w c']) -> object:
         """Computes the memory of each image."""
-        return self.image.read(source[:, None], train=False)
+        return self.image.encoder(*self.image.embed(source[:, None]), train=False)
 
     def start(self, memory: object, max_len: int) -> tuple[object, object]:
         """Prepares the decoder for its first token, with room for `max_len` tokens."""

@@ -80,8 +80,8 @@ class ImageEncoder(nn.Module):
             self.answer = self.make_head(None)
             nn.share_scope(self, self.answer)
 
-    def read(self, images: UInt8[Array, 'B E h w c'], *, train: bool) -> object:
-        """Computes the encoder's memory of rows of images, each a segment of its row.
+    def embed(self, images: UInt8[Array, 'B E h w c']) -> tuple[Float[Array, 'B S D'], Tokens]:
+        """Computes what the encoder reads of rows of images, each a segment of its row.
 
         An image has a vector for the class token, if there is one, then one for every patch.
         """
@@ -89,17 +89,15 @@ class ImageEncoder(nn.Module):
         if self.images.pool == 'token':
             x = jnp.concatenate([broadcast_like(self.class_token, x[:, :, :1]), x], axis=2)
         rows, count, size, width = x.shape
-        place = jnp.arange(count * size)
-        numbers = [
-            jnp.broadcast_to(of[None], (rows, count * size)) for of in (1 + place // size, place % size)
-        ]
+        segments, positions = jnp.divmod(jnp.arange(count * size), size)
+        spread = lambda numbers: jnp.broadcast_to(numbers[None], (rows, count * size))
         # No padding. The encoder does not read the tokens.
-        text = Tokens(jnp.zeros_like(numbers[0]), *numbers)
-        return self.encoder(x.reshape(rows, count * size, width), text, train=train)
+        text = Tokens(spread(positions), spread(segments + 1), spread(positions))
+        return x.reshape(rows, count * size, width), text
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """Computes a vector for the class token, if there is one, then one for every patch."""
-        return self.read(batch['image'][:, None], train=train).outputs
+        return self.encoder(*self.embed(batch['image'][:, None]), train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
         """Computes the head's logits from the vectors."""

@@ -13,17 +13,8 @@ REFERENCES = [['a red circle'], ['a blue circle', 'a blue square']]
 
 
 def test_words():
-    assert scores.words("A dog's (red) ball, isn't it? Yes.") == [
-        'a',
-        'dog',
-        "'s",
-        'red',
-        'ball',
-        'is',
-        "n't",
-        'it',
-        'yes',
-    ]
+    found = scores.words("A dog's (red) ball, isn't it? Yes.")
+    assert ' '.join(found) == "a dog 's red ball is n't it yes"
     assert scores.words('') == []
 
 

@@ -110,7 +110,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if the model predicts hardly more than frequencies, or if its captions have a fault."""
+    """Yields a finding if the model hardly beats frequencies, or writes the same, nothing or repetitions."""
     del trained
     yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['text'].tokens)
     yield from shared.empty(outcome)
