@@ -341,7 +341,8 @@ def _check_text(config: Config) -> None:
             raise ConfigError(f'data.documents=files: needs {key}={needed}, not {values[key]!r}')
     if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
-    needs_language = has_meaning(OPTIONS, values, 'data.language') and data.source in ('tfds', 'grammar')
+    with_languages = data.source in ('tfds', 'grammar', 'scenes')
+    needs_language = has_meaning(OPTIONS, values, 'data.language') and with_languages
     if needs_language and data.language is None:
         raise ConfigError(f'data.language: missing; data.source={data.source} needs it, for example de')
     two_languages = has_meaning(OPTIONS, values, 'data.target_language')
