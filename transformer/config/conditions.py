@@ -26,8 +26,8 @@ RECURRENT_PAIR = (*RECURRENT, *DECODES)
 ADAM = ('train.optimizer', ('adam',))
 NORMAL = ('model.init', ('normal', 'truncated_normal'))
 # Sources by what they read: stored data, or what the package generates.
-GENERATED = ('grammar', 'pictures')
+GENERATED = ('grammar', 'pictures', 'scenes')
 SOURCES = ('tfds', 'text', 'table', 'conll', 'squad', 'trees', *GENERATED, 'folders', 'idx')
 STORED = ('data.source', tuple(source for source in SOURCES if source not in GENERATED))
 # What is generated has splits of its own, of which an option can name slices.
-OWN_SPLITS = r'(train|dev|test)(\[[^\]]*\])?(,(train|dev|test)(\[[^\]]*\])?)*'
+OWN_SPLITS = r'(train|dev|test|unseen)(\[[^\]]*\])?(,(train|dev|test|unseen)(\[[^\]]*\])?)*'

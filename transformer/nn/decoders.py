@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Model
-from transformer.config.tasks import Images
 from transformer.nn import matmul
 from transformer.nn.encoders import ImageEncoder
 from transformer.nn.layers import Embedding, Softmax
@@ -79,17 +78,18 @@ class EncoderDecoder(nn.Module):
 class ImageWriter(nn.Module):
     """A model that writes a text for an image (Vinyals et al. 2015), whose decoder attends to its patches.
 
-    `make_encoder` makes the image's encoder, and `make_pair` the decoder, beside an encoder that is not used.
+    Attributes:
+      make_image: makes the image's encoder.
+      make_pair: makes the decoder, beside an encoder that is not used.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = ('text',)
     model: Model
-    images: Images
-    make_encoder: Callable[[Model], Callable]
+    make_image: Callable[[], ImageEncoder]
     make_pair: Callable[[Model], tuple[Callable, Callable]]
 
     def setup(self):
-        self.image = ImageEncoder(self.model, self.images, self.make_encoder, None)
+        self.image = self.make_image()
         self.embedding = Embedding(self.model)
         _, self.decoder = self.make_pair(self.model)
         self.logits = Softmax(self.model, self.embedding)

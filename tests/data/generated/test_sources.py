@@ -9,6 +9,7 @@ from transformer.config import ConfigError, Data
 from transformer.data.fields import Image, Label, Reading, Text, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
+from transformer.data.generated.scenes import captions, world
 from transformer.data.sources import reader
 
 PAIR = Reading({'source': Text('en', ''), 'target': Text('de', '')}, ())
@@ -70,10 +71,55 @@ def test_slices_of_pictures():
     assert origins(data, PICTURES, 'test') == [('pictures/test', 2000)]
 
 
-@pytest.mark.parametrize('source', ['grammar', 'pictures'])
+def scenes(language: str | None) -> Reading:
+    return Reading({'image': Image(32, 32, 3), 'text': Text(language, 'data.language')}, ())
+
+
+@pytest.mark.parametrize(('split', 'option'), [('train', 'train[499:501]'), ('test', 'unseen[:2]')])
+def test_slices_of_scenes(split, option):
+    name, start = option.partition('[')[0], 499 if split == 'train' else 0
+    data, drawn = Data(source='scenes', **{split: option}), captions.scenes(name, start, start + 2)
+    both = Reading(
+        scenes('en').fields | {'other': Text('de', 'data.language')} | {'small': Image(16, 16, 1)}, ()
+    )
+    for number, (row, picture) in enumerate(zip(rows(data, both, split), drawn, strict=True), start):
+        np.testing.assert_array_equal(row.values['image'], picture)
+        assert row.values['text'] == captions.caption(name, number, 'en')
+        assert row.values['other'] == captions.caption(name, number, 'de')
+        assert row.values['small'].shape == (16, 16, 1) and row.line == number + 1
+    assert origins(data, both, split) == [(f'scenes/{option}', 2)]
+    default = origins(Data(source='scenes'), both, split)
+    assert default == [(f'scenes/{split}', world.SIZES[split])]
+
+
+def test_scenes_by_language():
+    data, of = Data(source='scenes'), reader.READERS['scenes'].origins
+    one, other = (of(data, scenes(language), 'dev')[0].sha256 for language in ('en', 'de'))
+    assert one != other
+    with pytest.raises(ConfigError, match="data.language='fr'"):
+        rows(data, scenes('fr'), 'dev')
+
+
+def test_truth_of_scenes():
+    judge = reader.READERS['scenes'].truth(scenes('de'))
+    picture = next(captions.scenes('unseen', 7, 8))
+    assert judge(picture, captions.caption('unseen', 7, 'de')) is True
+    assert judge(picture, captions.wrong_caption('unseen', 7, 'de', 'colour')) is False
+    assert judge(picture, captions.caption('unseen', 7, 'en')) is None
+    assert judge(picture[::-1], captions.caption('unseen', 7, 'de')) is None
+    assert reader.READERS['pictures'].truth(PICTURES) is None
+
+
+@pytest.mark.parametrize('source', ['grammar', 'pictures', 'scenes'])
 @pytest.mark.parametrize('name', ['own.txt', 'own[:9]', 'validation[:9]'])
 def test_files_are_refused(source, name):
-    reading = PAIR if source == 'grammar' else PICTURES
+    reading = {'grammar': PAIR, 'pictures': PICTURES, 'scenes': scenes('en')}[source]
     with pytest.raises(ConfigError) as error:
         rows(Data(source=source, dev=name), reading, 'dev')
     assert str(error.value).startswith('data.dev=') and f'data.source={source}' in str(error.value)
+
+
+def test_pictures_have_no_unseen_split():
+    with pytest.raises(ConfigError) as error:
+        rows(Data(source='pictures', test='unseen'), PICTURES, 'test')
+    assert 'data.test=unseen' in str(error.value)

@@ -7,6 +7,7 @@ numpy: a pixel's coverage is 0.5 minus its signed distance to the shape's edge, 
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -68,9 +69,14 @@ def draw_objects(split: str, block: int) -> Objects:
     rng = np.random.Generator(
         np.random.Philox(np.random.SeedSequence(_split_seed(split), spawn_key=(block,)))
     )
+    return random_objects(rng)
+
+
+def random_objects(rng: np.random.Generator, small: tuple[float, float] = OTHERS) -> Objects:
+    """Draws the objects of a block's pictures; `small` are the radii of all but the largest."""
     shape = (BLOCK, MOST)
     cells = np.argsort(rng.random((BLOCK, CELLS**2)), axis=1)[:, :MOST]
-    radius = rng.uniform(*OTHERS, shape)
+    radius = rng.uniform(*small, shape)
     radius[:, 0] = rng.uniform(*LARGEST, BLOCK)
     cell = SIZE / CELLS
     # An object can move off the middle of its cell while its corners stay inside.
@@ -160,18 +166,25 @@ def pictures(split: str) -> Iterator[tuple[UInt8[np.ndarray, '32 32 3'], str]]:
 
 def facts(split: str, number: int) -> list[Fact]:
     """Returns the objects of a split's picture `number`, counted from 0, the largest object first."""
-    objects, i = _block_of(split, number // BLOCK), number % BLOCK
-    cell = SIZE / CELLS
+    return _block_facts(split, number // BLOCK)[number % BLOCK]
+
+
+def facts_of(objects: Objects) -> list[list[Fact]]:
+    """Returns the objects of each of N pictures, the largest object first."""
+    colours, cell = list(COLOURS), SIZE / CELLS
+    columns, rows = ((middle // cell).astype(int).tolist() for middle in (objects.x, objects.y))
+    looks = objects.colour.tolist(), objects.shape.tolist()
     return [
-        Fact(
-            list(COLOURS)[objects.colour[i, o]],
-            SHAPES[objects.shape[i, o]],
-            int(objects.x[i, o] // cell),
-            int(objects.y[i, o] // cell),
-            float(objects.radius[i, o]),
+        [
+            Fact(colours[colour], SHAPES[shape], column, row, radius)
+            for colour, shape, column, row, radius in itertools.islice(zip(*one, strict=True), count)
+        ]
+        for count, *one in zip(
+            objects.count.tolist(), *looks, columns, rows, objects.radius.tolist(), strict=True
         )
-        for o in range(objects.count[i])
     ]
 
 
-_block_of = functools.lru_cache(maxsize=4)(draw_objects)
+@functools.lru_cache(maxsize=4)
+def _block_facts(split: str, block: int) -> list[list[Fact]]:
+    return facts_of(draw_objects(split, block))

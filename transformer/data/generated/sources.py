@@ -1,17 +1,20 @@
-"""Sources that the package generates: the grammar's sentences and the pictures of coloured shapes."""
+"""Sources that the package generates: the grammar's sentences, and pictures, also with captions."""
 
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
 from etils import epy
+from jaxtyping import UInt8
 
 from transformer import config as configs
 from transformer.config import ConfigError, Data
 from transformer.data.fields import SPLITS, Example, Gap, Reading, Tags, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
+from transformer.data.generated.scenes import captions, world
 from transformer.data.sources import entries, images, trees
 from transformer.data.sources.entries import Entry
 from transformer.data.sources.text import SourceFile
@@ -23,6 +26,7 @@ with epy.lazy_imports():
 
 LANGUAGES = ('en', 'de')
 T = TypeVar('T')
+Picture = UInt8[np.ndarray, 'h w c']
 
 
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -99,7 +103,52 @@ def picture_origins(data: Data, reading: Reading, split: str) -> list[SourceFile
     return origins
 
 
-def _entries(data: Data, split: str) -> Iterator[Entry]:
+def scene_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
+    """Yields the scenes, each with its captions in the languages of the text fields."""
+    _check_languages(reading)
+    languages = {name: field.language for name, field in reading.texts().items()}
+    for entry in _entries(data, split, tuple(world.SIZES)):
+        names = dict.fromkeys(reading.fields, f'scenes/{entry.name}')
+        part = entry.part(world.SIZES[entry.name])
+        drawn = captions.scenes(entry.name, part.start, part.stop)
+        for number, picture in enumerate(drawn, part.start):
+            row = images.row(reading, picture, '', names, number + 1)
+            for name, language in languages.items():
+                row.values[name] = captions.caption(entry.name, number, language)
+            yield row
+
+
+def scene_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
+    """Describes the scenes. The hash covers the pictures and captions of only the first block."""
+    _check_languages(reading)
+    origins = []
+    for entry in _entries(data, split, tuple(world.SIZES)):
+        first = pictures.draw(world.draw_block(entry.name, 0).objects).tobytes()
+        for language in reading.languages():
+            first += ''.join(
+                captions.caption(entry.name, i, language) for i in range(pictures.BLOCK)
+            ).encode()
+        part = entry.part(world.SIZES[entry.name])
+        name = f'scenes/{entry.name}{entry.suffix}'
+        origins.append(SourceFile(name, part.stop - part.start, hashlib.sha256(first).hexdigest()))
+    return origins
+
+
+def scene_truth(reading: Reading) -> Callable[[Picture, str], bool | None] | None:
+    """Returns a function that judges whether everything that a caption states is true of a scene.
+
+    It returns None for texts that are not of the grammar, and for pictures of other sources.
+    """
+    [language] = reading.languages()
+
+    def judge(picture: Picture, text: str) -> bool | None:
+        facts = captions.recognise(np.asarray(picture))
+        return None if facts is None else captions.holds(text, facts, language)
+
+    return judge
+
+
+def _entries(data: Data, split: str, splits: Sequence[str] = SPLITS) -> Iterator[Entry]:
     """Yields the splits that an option names, each with its slice, or by default the whole split.
 
     Raises:
@@ -110,9 +159,9 @@ def _entries(data: Data, split: str) -> Iterator[Entry]:
         yield Entry(split)
         return
     for entry in entries.parse(data, split):
-        if entry.name not in SPLITS:
+        if entry.name not in splits:
             raise ConfigError(
-                f'data.{split}={entry.name}: data.source={data.source} has {", ".join(SPLITS)}, each with a '
+                f'data.{split}={entry.name}: data.source={data.source} has {", ".join(splits)}, each with a '
                 f'slice, such as {split}[:100]; for own files choose another source, such as text'
             )
         yield entry

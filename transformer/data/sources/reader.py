@@ -25,6 +25,7 @@ from transformer.data.fields import (
 from transformer.data.generated import pictures
 from transformer.data.generated import sources as generated
 from transformer.data.generated.grammar import sentences
+from transformer.data.generated.scenes import world
 from transformer.data.sources import conll, images, squad, table, text, tfds, trees
 from transformer.data.sources.text import SourceFile
 from transformer.data.spellings import Spellings
@@ -47,6 +48,8 @@ class Reader(NamedTuple):
       versions: returns the versions of generating code, by name.
       judge: returns a function that judges whether a text is grammatical, or None.
       gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
+      truth: returns a function that judges whether a text is true of a picture, `(picture, text) -> whether`,
+        or None; the function returns None where it cannot judge.
       classes: returns the names of the source's classes, in order.
     """
 
@@ -60,6 +63,7 @@ class Reader(NamedTuple):
     versions: Callable[[], dict[str, object]] = lambda: {}
     judge: Callable[[Reading], Callable[[str], bool] | None] = lambda reading: None
     gaps: Callable[[Reading], Callable[[str, str], list[Gap]] | None] = lambda reading: None
+    truth: Callable[[Reading], Callable[[generated.Picture, str], bool | None] | None] = lambda reading: None
     classes: Callable[[Data], tuple[str, ...]] = lambda data: ()
 
 
@@ -89,6 +93,13 @@ READERS = {
         generated.picture_origins,
         versions=lambda: {'pictures': pictures.VERSION},
         classes=lambda data: pictures.CLASSES,
+    ),
+    'scenes': Reader(
+        (Image, Text),
+        generated.scene_rows,
+        generated.scene_origins,
+        versions=lambda: {'pictures': pictures.VERSION, 'scenes': world.VERSION},
+        truth=generated.scene_truth,
     ),
     'folders': Reader(
         (Image, Label), images.folder_rows, images.folder_origins, classes=images.folder_classes

@@ -1,0 +1,1 @@
+"""Pictures of coloured shapes with captions in English or German, whose facts can be judged."""
