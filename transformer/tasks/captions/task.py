@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +13,11 @@ from transformer.data import text_input
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
+from transformer.data.sources import reader
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
+from transformer.tasks import bootstrap
 from transformer.tasks import findings as shared
 from transformer.tasks.captions import scores
 from transformer.tasks.captions.captioner import caption
@@ -36,7 +37,7 @@ SHOWN = 4  # images that are shown after a training
 def reading(config: Config) -> Reading:
     """Returns the fields: an image and its caption. Of an image with several captions, each has a row."""
     fields = {'image': image_type(config), 'text': Text(config.data.language, 'data.language')}
-    options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
+    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading(fields, options)
 
 
@@ -54,50 +55,45 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return losses.predicted_sums(config, params, batch, key, weights)
 
 
-class Written(NamedTuple):
-    """The captions that a model writes for a split's different images, each with the captions of its rows.
+def written(
+    trained: Trained, dataset: Dataset, split: str, progress: Progress, **options
+) -> tuple[list[str], dict[str, object]]:
+    """Writes and scores a caption of each different image, whose references are the captions of all its rows.
 
-    Attributes:
-      image: the number of each row's image.
+    If the source can judge captions, `facts` is the share of those whose facts all hold.
+
+    Returns:
+      The caption of each row's image, and the scores.
     """
-
-    lines: list[str]
-    references: list[list[str]]
-    image: list[int]
-
-
-def written(trained: Trained, dataset: Dataset, split: str, progress: Progress, **options) -> Written:
-    """Writes a caption for each different image of a split."""
-    pixels, numbers = dataset.splits[split].fields['image'].values, {}
-    image = [numbers.setdefault(one.tobytes(), len(numbers)) for one in pixels]
-    references: list[list[str]] = [[] for _ in numbers]
-    for number, text in zip(image, dataset.texts(split)['text'], strict=True):
-        references[number].append(text)
-    first = np.unique(np.array(image), return_index=True)[1]
-    on_done = counting(progress, 'captions', len(first))
-    lines = [best[0].text for best in caption(trained, pixels[first], on_done=on_done, **options)]
-    return Written(lines, references, image)
+    data, pixels = trained.config.data, dataset.splits[split].fields['image'].values
+    rows: dict[bytes, list[int]] = {}
+    for i, one in enumerate(pixels):
+        rows.setdefault(one.tobytes(), []).append(i)
+    images = pixels[[first for first, *_ in rows.values()]]
+    on_done, texts = counting(progress, 'captions', len(images)), dataset.texts(split)['text']
+    lines = [best[0].text for best in caption(trained, images, on_done=on_done, **options)]
+    entry = scores.score(lines, [[texts[i] for i in own] for own in rows.values()], data.language)
+    if truth := reader.READERS[data.source].truth(reading(trained.config)):
+        right = [truth(*pair) is True for pair in zip(images, lines, strict=True)]
+        entry['facts'] = bootstrap.estimate(lambda values: float(values.mean()), np.array(right))._asdict()
+    of_row = {i: line for own, line in zip(rows.values(), lines, strict=True) for i in own}
+    return [of_row[i] for i in range(len(pixels))], entry | {'images': len(images)}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss of all captions, and scores one that the model writes for each different image.
-
-    An image's references are the captions of all its rows, each of which has the image's output line.
-    """
+    """Computes the loss of all captions, and scores one that the model writes for each different image."""
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
-    found = written(trained, dataset, split, progress, **decode)
+    lines, entry = written(trained, dataset, split, progress, **decode)
     rows = batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
-    scored = scores.score(found.lines, found.references, config.data.language)
-    lines = [found.lines[number] for number in found.image]
-    return Scored(means | scored | {'images': len(found.lines)}, {'decode': decode}, lines)
+    return Scored(means | entry, {'decode': decode}, lines)
 
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """Computes the scores of greedy captions on dev."""
-    found = written(trained, dataset, 'dev', no_progress, method='greedy')
-    entry = scores.score(found.lines, found.references, trained.config.data.language)
-    return {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
+    _, entry = written(trained, dataset, 'dev', no_progress, method='greedy')
+    values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
@@ -135,6 +131,7 @@ TASK = Task(
     measures=(
         Measure('loss', 'loss', ('loss',), heading=None),
         Measure('perplexity', 'perplexity', ('perplexity',), 3, heading='PPL'),
+        _measure('facts', 'captions whose facts all hold', percent=True, heading='facts', watched=True),
         _measure('cider', 'CIDEr-D', 3, watched=True),
         _measure('bleu', 'sacreBLEU', heading='BLEU', watched=True),
         *(_measure(f'bleu{order}', f'BLEU-{order} of words', heading=None) for order in scores.ORDERS),
