@@ -125,7 +125,7 @@ class TwoTowers(nn.Module):
         return _unit(self.text(batch, train=train))
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'R E D'], Float[Array, 'N D']]:
-        """Returns the images' vectors, times the scale, and all texts' vectors; their products are the logits."""
+        """Returns the images' vectors, times the scale, and all texts'. Their products are the logits."""
         images, texts = self.images(batch, train=train), self.texts(batch, train=train)
         return jnp.exp(self.log_scale) * images, texts.reshape(-1, texts.shape[-1])
 
