@@ -2,9 +2,9 @@
 
     python run.py --config=configs/clip_vit_b32.py --config.data.dir=FOLDER
 
-FOLDER holds tables of image files and texts: train.tsv, dev.tsv and test.tsv. The parameters are 87,849,216 of the
-encoder of images, 63,428,096 of the encoder of texts, and the scale. The options are those of Tables 18 and 19; but a
-pair is told from those of its microbatch, an eighth of the batch.
+FOLDER holds tables of image files and texts: train.tsv, dev.tsv and test.tsv. The parameters are 87,849,216
+of the encoder of images, 63,428,096 of the encoder of texts, and the scale. The options are those of Tables
+18 and 19; but a pair is told from those of its microbatch, an eighth of the batch.
 """
 
 from transformer.config import config_dict
