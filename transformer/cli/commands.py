@@ -127,6 +127,7 @@ FILES = ('source', 'reference', 'text')
 def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
     """Makes the command of run.py that tasks declare, each for its own models."""
     declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
+    takes_files = 'files' in reads or any(one.of_files for one in by_task.values())
     files = ('input',) * ('lines' in reads) + ('output',) * (reads != {'none'})
     write, output = WRITERS[declared.writes]
     engine = ('engine', 'quantization') if any(one.engines for one in by_task.values()) else ()
@@ -136,9 +137,9 @@ def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Comman
         (*MODEL, *declared.flags, *engine, *files, *output),
         tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
         tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
-        ('FILE...',) if 'files' in reads else (),
+        ('FILE...',) if takes_files else (),
         declared.note,
-        reads == {'lines'},
+        reads == {'lines'} and not takes_files,
     )
 
 

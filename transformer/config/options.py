@@ -22,8 +22,8 @@ from transformer.config.conditions import (
 )
 from transformer.config.declare import option
 from transformer.config.decode import Decode
-from transformer.config.model import Model
-from transformer.config.tasks import TASKS, TaskOptions
+from transformer.config.model import ImageModel, Model
+from transformer.config.tasks import TASKS, TaskOptions, models_with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +101,10 @@ class Data:
     pieces: int | None = option(
         None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
     )
-    batching: Literal['bucketed', 'packed', 'running'] = option(
+    batching: Literal['bucketed', 'packed', 'padded', 'running'] = option(
         'bucketed',
-        'rows of one example, batched by length; rows of several examples; or rows cut from running text',
+        'rows of one example, batched by length; rows of several examples; rows of one example, all equally '
+        'wide, so that every batch has as many; or rows cut from running text',
         '§5.1',
         only=TEXTS,
     )
@@ -263,6 +264,7 @@ class _SharedOptions:
     """The groups of options that all tasks share."""
 
     model: Model = Model()
+    image_model: ImageModel = declare.group(ImageModel, only=models_with('towers'))
     data: Data = Data()
     train: Train = Train()
     decode: Decode = declare.group(Decode, free='evaluation', only=WRITES)

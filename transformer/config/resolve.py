@@ -14,6 +14,7 @@ from ml_collections import config_dict as mlc
 
 from transformer.config import declare
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
+from transformer.config.model import ImageModel
 from transformer.config.options import OPTIONS, Config, Data, Model, Train
 from transformer.config.tasks import FORMS, TASKS, tasks_with
 
@@ -102,6 +103,8 @@ def _resolve(values: dict[str, object]) -> Config:
     resolved = dataclasses.replace(
         raw, model=_derive_model(raw), data=_derive_data(raw), train=_derive_train(raw)
     )
+    if has_meaning(OPTIONS, values, 'image_model.N'):
+        resolved = _derive_image_model(resolved)
     _check_combinations(resolved)
     return resolved
 
@@ -153,6 +156,34 @@ def _derive_model(config: Config) -> Model:
     )
 
 
+def _derive_image_model(config: Config) -> Config:
+    """Fills in what the encoders of images and texts share."""
+    own = {key: value for key, value in vars(config.image_model).items() if value is not None}
+    shared = {field.name: getattr(config.model, field.name) for field in dataclasses.fields(ImageModel)}
+    shared |= {'norm_embedding': False, 'init_std_positions': None}
+    config = dataclasses.replace(config, image_model=ImageModel(**(shared | own)))
+    if has(config, 'towers') and config.contrastive.d_e is None:
+        space = dataclasses.replace(config.contrastive, d_e=config.model.d_model)
+        config = dataclasses.replace(config, contrastive=space)
+    return config
+
+
+def image_tower(config: Config) -> Model:
+    """Returns all options of the encoder of images in a model that has texts, too."""
+    own = config.image_model
+    normal = has_meaning(OPTIONS, flatten(config) | {'model.init': own.init}, 'model.init_std')
+    std = config.model.init_std if normal and own.init_std_positions is None else own.init_std_positions
+    return dataclasses.replace(
+        config.model,
+        **vars(own) | {'init_std_positions': std},
+        d_k=own.d_model // own.h,
+        d_v=own.d_model // own.h,
+        norm_final=own.norm == 'pre',
+        token_types=0,
+        max_len=config.images.positions,
+    )
+
+
 def _derive_data(config: Config) -> Data:
     data, stride, values = config.data, config.data.stride, flatten(config)
     row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
@@ -201,6 +232,8 @@ def _check_combinations(config: Config) -> None:
         )
     _check_widths(config)
     _check_attention(model)
+    if has_meaning(OPTIONS, values, 'image_model.N'):
+        _check_image_model(config)
     _check_data(config)
     if train.accumulate is not None and train.microbatches % train.accumulate:
         raise ConfigError(
@@ -228,6 +261,19 @@ def _check_widths(config: Config) -> None:
         raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
     if model.bidirectional and model.d_model % 2:
         raise ConfigError(f'model.d_model={model.d_model}: must be even for model.bidirectional=True')
+
+
+def _check_image_model(config: Config) -> None:
+    tower = config.image_model
+    if tower.d_model % tower.h:
+        raise ConfigError(
+            f'image_model.h={tower.h}: image_model.d_model={tower.d_model} is not divisible by it'
+        )
+    even = {'sinusoidal': tower.d_model, 'rotary': tower.d_model // tower.h}.get(tower.positions, 2)
+    if even % 2:
+        raise ConfigError(
+            f'image_model.d_model={tower.d_model}: {even} must be even for {tower.positions} positions'
+        )
 
 
 def _check_attention(model: Model) -> None:
@@ -265,9 +311,10 @@ def _check_data(config: Config) -> None:
 
 def row_positions(config: Config) -> int:
     """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
-    if has_meaning(OPTIONS, flatten(config), 'images.patch'):
+    if not has(config, 'texts') and has(config, 'image'):
         return config.images.positions
-    return config.data.max_len if config.data.batching == 'bucketed' else config.data.row_len
+    one_text = config.data.batching in ('bucketed', 'padded')
+    return config.data.max_len if one_text else config.data.row_len
 
 
 def _check_text(config: Config) -> None:

@@ -93,6 +93,15 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
     return groups
 
 
+def padded_rows(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
+    """Lays out one example per row, in one group, as wide as the longest example and `data.max_len`."""
+    longest = max(int(field.lengths.max()) for field in corpus.ragged().values())
+    width, number = max(data.max_len, longest), len(corpus)
+    widths = dict.fromkeys(corpus.ragged(), width)
+    per_batch = rows_per_batch(data, data.max_len, microbatches)
+    return [Rows(np.arange(number), np.arange(number + 1), widths, per_batch)]
+
+
 def bucket_widths(max_len: int, longest: int) -> list[int]:
     """Returns the released code's buckets below `max_len`, `max_len`, and wider ones up to `longest`."""
     series = list(BUCKETS)

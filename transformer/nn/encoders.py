@@ -1,14 +1,17 @@
-"""Encoders: turn texts or images into vectors, which a head reads."""
+"""Encoders: turn texts or images into vectors, which a head reads, and compare both in one space."""
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Model
 from transformer.config.tasks import Images
+from transformer.nn import matmul
 from transformer.nn.layers import Embedding, broadcast_like, linear
 from transformer.tokens import Batch, Tokens
 
@@ -65,10 +68,10 @@ class ImageEncoder(nn.Module):
 
     def setup(self):
         m = self.model
-        self.patch = linear(m, m.d_model)
+        self.patch = linear(m, m.d_model, use_bias=self.images.patch_bias)
         if self.images.pool == 'token':
-            zeros = self.images.begin == 'zeros'
-            initialize = nn.initializers.zeros if zeros else nn.initializers.normal(0.02)
+            std = {'zeros': 0.0, 'random': 0.02, 'scaled': m.d_model**-0.5}[self.images.begin]
+            initialize = nn.initializers.normal(std)
             self.class_token = self.param('class_token', initialize, (m.d_model,))
         self.encoder = self.make_encoder(m)
         self.answer = self.make_head(None)
@@ -87,3 +90,51 @@ class ImageEncoder(nn.Module):
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
         """Computes the head's logits from the vectors."""
         return self.answer(self.outputs(batch, train=train), batch)
+
+
+# The bounds of the scale's logarithm, which each update keeps: the scale begins at 1 / 0.07, is at least 1,
+# and "logits are not scaled by more than 100" (Radford et al. 2021, §2.5). The bounds are open_clip's;
+# OpenAI's model code has none.
+LOG_SCALE, LOG_SCALE_BOUNDS = -math.log(0.07), (0.0, math.log(100.0))
+
+
+class TwoTowers(nn.Module):
+    """An encoder of images and one of texts, with vectors of length 1 in one space (Radford et al. 2021).
+
+    Attributes:
+      make_image: makes the encoder of images, whose head maps into the space.
+      make_text: makes the encoder of texts.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ('text',)
+    make_image: Callable[[], ImageEncoder]
+    make_text: Callable[[], TextEncoder]
+
+    def setup(self):
+        self.image, self.text = self.make_image(), self.make_text()
+        self.log_scale = self.param('log_scale', nn.initializers.constant(LOG_SCALE), ())
+
+    def images(self, batch: Batch, *, train: bool = False) -> Float[Array, 'R E D']:
+        """Computes the vector of every image."""
+        rows, examples, *shape = batch['image'].shape
+        vectors = self.image({'image': batch['image'].reshape(-1, *shape)}, train=train)
+        return _unit(vectors.reshape(rows, examples, -1))
+
+    def texts(self, batch: Batch, *, train: bool = False) -> Float[Array, 'R E D']:
+        """Computes the vector of every text: of a row's segments, of which `weight` [R E] has the number."""
+        return _unit(self.text(batch, train=train))
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'R E D'], Float[Array, 'N D']]:
+        """Returns the images' vectors, times the scale, and all texts'. Their products are the logits."""
+        images, texts = self.images(batch, train=train), self.texts(batch, train=train)
+        return jnp.exp(self.log_scale) * images, texts.reshape(-1, texts.shape[-1])
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'R E N']:
+        """Returns the scaled cosines of every image with all texts."""
+        return matmul.logits(*self.factors(batch, train=train))
+
+
+def _unit(x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+    """Divides vectors by their length; a row's missing examples stay zeros."""
+    squares = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
+    return x * jax.lax.rsqrt(jnp.maximum(squares, 1e-12))

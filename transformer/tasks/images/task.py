@@ -20,6 +20,7 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import confusion
 from transformer.tasks import findings as shared
+from transformer.tasks.commands import check_own_classes
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.images import scores
 from transformer.tasks.images.augmentation import augmented
@@ -93,11 +94,13 @@ def classify(
     paths: Sequence[epath.PathLike],
     *,
     best: int = 1,
+    classes: str | None = None,
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
     """Returns the likeliest classes of image files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
+    check_own_classes(classes)
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)
