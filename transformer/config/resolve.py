@@ -300,6 +300,8 @@ def _check_data(config: Config) -> None:
         _check_text(config)
     if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
         raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
+    if has_meaning(OPTIONS, values, 'images.stem'):
+        _check_images(config)
     _check_positions(config)
     row = row_positions(config)
     if data.batch_tokens < row * train.microbatches:
@@ -309,6 +311,15 @@ def _check_data(config: Config) -> None:
         )
     if data.source == 'tfds' and data.name is None:
         raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
+
+
+def _check_images(config: Config) -> None:
+    """Rejects a stem or sinusoids that do not fit the sizes of the encoder of images."""
+    images, width = config.images, image_tower(config).d_model
+    if images.stem == 'convolutions' and (images.patch == 1 or math.isqrt(images.patch) ** 2 != images.patch):
+        raise ConfigError(f"images.patch={images.patch}: with images.stem='convolutions' 4, 9, 16 or 25, ...")
+    if images.sinusoids and width % 4:
+        raise ConfigError(f'model.d_model={width}: must be divisible by 4 for images.sinusoids=True')
 
 
 def row_positions(config: Config) -> int:

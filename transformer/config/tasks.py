@@ -151,6 +151,16 @@ class Images:
     size: int = option(32, 'width and height of an image in pixels', minimum=1)
     pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
     patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
+    stem: Literal['patches', 'convolutions'] = option(
+        'patches',
+        'what makes vectors of pixels: a linear map of each patch, or two convolutions, whose strides are '
+        'the root of images.patch each',
+    )
+    sinusoids: bool = option(
+        False,
+        "whether fixed sinusoids of a patch's row and column are added to its vector; model.positions are "
+        'added as well, unless they are none',
+    )
     patch_bias: bool = option(True, "whether the patches' linear map has a bias; CLIP's has none")
     classes: int | None = option(
         None, 'number of classes; by default as many as the data has', minimum=2, only=_IMAGE_CLASSES

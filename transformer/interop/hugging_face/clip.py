@@ -227,6 +227,8 @@ KIND = Kind(
         'image_model.norm': 'pre',
         'image_model.norm_embedding': True,
         'images.pool': 'token',
+        'images.stem': 'patches',
+        'images.sinusoids': False,
         'images.pixels': 'rgb',
         'images.patch_bias': False,
         'contrastive.causal': True,
