@@ -7,6 +7,7 @@ LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
 LANGUAGE = models_with('continues')
 ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('one_text', 'texts', 'writes', 'running'))
+IMAGES = models_with('image')
 PREDICTS = models_with('writes', 'pieces')
 # Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))

@@ -158,8 +158,8 @@ class Model:
     init: _INIT = option(
         't2t',
         'Glorot uniform over the fused q, k, v kernel (released code) or each kernel; normal, or cut at two '
-        "standard deviations; T5's: variance 1/fan-in, queries / sqrt(d_k), embeddings of variance 1; that of "
-        "CLIP's text encoder; or PyTorch's own, as in CLIP's image encoder",
+        "standard deviations; T5's: variance 1/fan-in, queries / sqrt(d_k), embeddings of variance 1; CLIP's "
+        "of texts; or PyTorch's own, as CLIP's of images",
         only=LAYERED,
     )
     init_std: float = option(
@@ -243,7 +243,6 @@ class ImageModel:
     init: _INIT | None = option(None, 'first values of kernels, if not model.init')
     init_std_positions: float | None = option(
         None,
-        'standard deviation of a learned position table; by default model.init_std or, with other values of '
-        'init, d_model^-0.5',
+        'standard deviation of a learned position table; by default as that of model.init_std_positions',
         minimum=0.0,
     )

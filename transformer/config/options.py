@@ -7,6 +7,7 @@ from transformer.config import declare
 from transformer.config.conditions import (
     ADAM,
     DECODES,
+    IMAGES,
     LANGUAGE,
     LANGUAGES,
     LAYERED,
@@ -47,6 +48,18 @@ class Data:
         'column of each field of a table, such as text=sentence,label=stars: by name, or by number if the '
         'first line has no names; text=a+b joins texts; by default named as the fields (CoNLL: first, last)',
         only=('data.source', ('table', 'conll')),
+    )
+    pictures: str | None = option(
+        None,
+        'folder or zip archive in data.dir with the pictures that a table names; by default the folder of '
+        'the table',
+        only=(*IMAGES, 'data.source', ('table',)),
+    )
+    unreadable: Literal['refuse', 'leave_out'] = option(
+        'refuse',
+        'what happens to a picture that is missing or cannot be read: an error, or its row is left out and '
+        'counted',
+        only=(*IMAGES, 'data.source', ('table', 'folders')),
     )
     train_examples: int | None = option(
         None,

@@ -16,7 +16,7 @@ from transformer.config import declare
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
 from transformer.config.model import ImageModel
 from transformer.config.options import OPTIONS, Config, Data, Model, Train
-from transformer.config.tasks import FORMS, TASKS, tasks_with
+from transformer.config.tasks import FORMS, GROUP, TASKS, Images, tasks_with
 
 # Positions that are added to the logits of attention.
 BIASES = ('relative', 'buckets', 'alibi')
@@ -300,6 +300,8 @@ def _check_data(config: Config) -> None:
         _check_text(config)
     if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
         raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
+    if has_meaning(OPTIONS, values, 'images.patch'):
+        _check_images(config)
     _check_positions(config)
     row = row_positions(config)
     if data.batch_tokens < row * train.microbatches:
@@ -309,6 +311,36 @@ def _check_data(config: Config) -> None:
         )
     if data.source == 'tfds' and data.name is None:
         raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
+
+
+def _check_images(config: Config) -> None:
+    """Rejects options that do not fit the sizes of the encoder of images."""
+    images, width = config.images, image_tower(config).d_model
+    if config.model.kind == 'convolutional':
+        _check_residual(config.model, images)
+        return
+    if images.stem == 'convolutions' and (images.patch == 1 or math.isqrt(images.patch) ** 2 != images.patch):
+        raise ConfigError(f"images.patch={images.patch}: with images.stem='convolutions' 4, 9, 16 or 25, ...")
+    if images.sinusoids and width % 4:
+        raise ConfigError(f'model.d_model={width}: must be divisible by 4 for images.sinusoids=True')
+
+
+def _check_residual(model: Model, images: Images) -> None:
+    """Rejects options that a residual network cannot have."""
+    setting, stages = "model.kind='convolutional' for images", images.stages
+    if images.pool != 'mean':
+        raise ConfigError(f'images.pool={images.pool!r}: {setting} has no class token; choose mean')
+    if model.positions != 'none':
+        raise ConfigError(f'model.positions={model.positions!r}: {setting} needs none; choose none')
+    if images.patch != 1 << (stages - 1):
+        raise ConfigError(f'images.patch={images.patch}: {setting} needs a power of 2')
+    if model.N % stages:
+        raise ConfigError(f'model.N={model.N}: {setting} divides it among {stages} stages (images.patch)')
+    if model.d_model % (GROUP << (stages - 1)):
+        raise ConfigError(
+            f'model.d_model={model.d_model}: {setting} needs a multiple of {GROUP << (stages - 1)}, because '
+            f'the first of {stages} stages normalises groups of {GROUP} channels'
+        )
 
 
 def row_positions(config: Config) -> int:

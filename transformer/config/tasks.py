@@ -41,7 +41,7 @@ FORMS = {
     'classes': _form('texts one_text encoder classes'),
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),
-    'image_classes': _form('image encoder classes', ('transformer',)),
+    'image_classes': _form('image encoder classes', ('transformer', 'convolutional')),
     'image_writes': _form('texts one_text image writes', ('transformer', 'recurrent')),
     'image_text': _form('texts one_text image towers', ('transformer',)),
     'vectors': _form('texts one_text vectors', ('table',)),
@@ -140,6 +140,10 @@ class Denoise:
     )
 
 
+# Channels that a residual network normalises together.
+GROUP = 8
+# Models whose layers read patches.
+_PATCHES = ('model.kind', ('transformer', 'recurrent'))
 # Images with one class each.
 _IMAGE_CLASSES = models_with_all('image', 'classes')
 
@@ -150,8 +154,27 @@ class Images:
 
     size: int = option(32, 'width and height of an image in pixels', minimum=1)
     pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
-    patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
-    patch_bias: bool = option(True, "whether the patches' linear map has a bias; CLIP's has none")
+    patch: int = option(
+        4,
+        'width and height of a patch in pixels; must divide images.size. With convolutional layers, of the '
+        'pixels that a vector stands for: the sides are halved until then',
+        minimum=1,
+    )
+    stem: Literal['patches', 'convolutions'] = option(
+        'patches',
+        'what makes vectors of pixels: a linear map of each patch, or two convolutions, whose strides are '
+        'the root of images.patch each',
+        only=_PATCHES,
+    )
+    sinusoids: bool = option(
+        False,
+        "whether fixed sinusoids of a patch's row and column are added to its vector; model.positions are "
+        'added as well, unless they are none',
+        only=_PATCHES,
+    )
+    patch_bias: bool = option(
+        True, "whether the patches' linear map has a bias; CLIP's has none", only=_PATCHES
+    )
     classes: int | None = option(
         None, 'number of classes; by default as many as the data has', minimum=2, only=_IMAGE_CLASSES
     )
@@ -193,6 +216,11 @@ class Images:
     def channels(self) -> int:
         """Returns the number of channels of a pixel."""
         return {'rgb': 3, 'grey': 1}[self.pixels]
+
+    @property
+    def stages(self) -> int:
+        """Returns the number of stages of convolutional layers, each with half of the sides of the last."""
+        return self.patch.bit_length()
 
     @property
     def positions(self) -> int:

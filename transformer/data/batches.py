@@ -110,11 +110,11 @@ class RowBatches(Ordered):
     """The batches of a split's examples, by step.
 
     Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
-    per row of `data.row_len` positions of the last text, *bucketed*, examples of similar lengths
-    together (§5.1), or *padded*, all equally wide, so that every batch has as many. A batch has rows of one group: the largest multiple of `microbatches` that
-    `data.batch_tokens` positions of the last text allow, but at least `microbatches`. A group's last batch
-    ends in empty rows. Rows are wide enough for the longest example, so that none is left out. Examples
-    without texts have a row each.
+    per row of `data.row_len` positions of the last text; *bucketed*, examples of similar lengths together
+    (§5.1); or *padded*, examples in rows of one width, so that all batches have equally many. A batch has
+    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions of the last
+    text allow, but at least `microbatches`. A group's last batch ends in empty rows. Rows are wide enough for
+    the longest example, so that none is left out. Examples without texts have a row each.
 
     A training epoch permutes the rows of each group, and the batches, by (seed, epoch). Without `train`
     there is one epoch, in a fixed order.

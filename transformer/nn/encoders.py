@@ -1,5 +1,6 @@
 """Encoders: turn texts or images into vectors, which a head reads, and compare both in one space."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import ClassVar
@@ -12,7 +13,8 @@ from jaxtyping import Array, Float, UInt8
 from transformer.config import Model
 from transformer.config.tasks import Images
 from transformer.nn import matmul
-from transformer.nn.layers import Embedding, broadcast_like, linear
+from transformer.nn.layers import ACTIVATIONS, Embedding, broadcast_like, linear
+from transformer.nn.positions import grid_sinusoid
 from transformer.tokens import Batch, Tokens
 
 
@@ -53,8 +55,33 @@ def patches(images: UInt8[Array, '*B h w c'], size: int) -> Float[Array, '*B S P
     """Cuts images into patches, row by row, each a vector of pixels from -1 to 1 (§3.1, eq. 1)."""
     *batch, height, width, channels = images.shape
     grid = images.reshape(*batch, height // size, size, width // size, size, channels)
-    vectors = grid.swapaxes(-3, -4).reshape(*batch, -1, size * size * channels)
-    return vectors.astype(jnp.float32) / 127.5 - 1.0
+    return scaled(grid.swapaxes(-3, -4).reshape(*batch, -1, size * size * channels))
+
+
+def scaled(pixels: UInt8[Array, '*B']) -> Float[Array, '*B']:
+    """Returns pixels as numbers from -1 to 1."""
+    return pixels.astype(jnp.float32) / 127.5 - 1.0
+
+
+class ConvolutionalStem(nn.Module):
+    """Two strided convolutions in place of the linear map of patches (Xiao et al. 2021, without their norms).
+
+    The windows are 2s - 1 pixels wide for a stride of s, so that neighbours overlap.
+    """
+
+    model: Model
+    images: Images
+
+    @nn.compact
+    def __call__(self, images: UInt8[Array, 'B h w c']) -> Float[Array, 'B y x D']:
+        m, stride = self.model, math.isqrt(self.images.patch)
+        convolution = functools.partial(
+            nn.Conv, kernel_size=(2 * stride - 1,) * 2, strides=stride, dtype=jnp.dtype(m.dtype)
+        )
+        # With any other activation (swiglu, geglu), the stem uses gelu.
+        activate = ACTIVATIONS.get(m.activation, ACTIVATIONS['gelu'])
+        x = activate(convolution(m.d_model // 2, name='first')(scaled(images)))
+        return convolution(m.d_model, use_bias=self.images.patch_bias, name='second')(x)
 
 
 class ImageEncoder(nn.Module):
@@ -73,7 +100,10 @@ class ImageEncoder(nn.Module):
 
     def setup(self):
         m = self.model
-        self.patch = linear(m, m.d_model, use_bias=self.images.patch_bias)
+        if self.images.stem == 'convolutions':
+            self.stem = ConvolutionalStem(m, self.images)
+        else:
+            self.patch = linear(m, m.d_model, use_bias=self.images.patch_bias)
         if self.images.pool == 'token':
             std = {'zeros': 0.0, 'random': 0.02, 'scaled': m.d_model**-0.5}[self.images.begin]
             initialize = nn.initializers.normal(std)
@@ -88,7 +118,10 @@ class ImageEncoder(nn.Module):
 
         An image has a vector for the class token, if there is one, then one for every patch.
         """
-        x = self.patch(patches(images, self.images.patch))
+        x = self._vectors(images)
+        if self.images.sinusoids:
+            side = self.images.size // self.images.patch
+            x = x + jnp.asarray(grid_sinusoid(side, self.model.d_model), x.dtype)[None, None]
         if self.images.pool == 'token':
             x = jnp.concatenate([broadcast_like(self.class_token, x[:, :, :1]), x], axis=2)
         rows, count, size, width = x.shape
@@ -97,6 +130,13 @@ class ImageEncoder(nn.Module):
         # No padding. The encoder does not read the tokens.
         text = Tokens(spread(positions), spread(segments + 1), spread(positions))
         return x.reshape(rows, count * size, width), text
+
+    def _vectors(self, images: UInt8[Array, 'B E h w c']) -> Float[Array, 'B E S D']:
+        if self.images.stem == 'patches':
+            return self.patch(patches(images, self.images.patch))
+        rows, count, *shape = images.shape
+        x = self.stem(images.reshape(-1, *shape))
+        return x.reshape(rows, count, -1, self.model.d_model)
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """Computes a vector for the class token, if there is one, then one for every patch."""
@@ -140,7 +180,7 @@ class TwoTowers(nn.Module):
         return _unit(self.text(batch, train=train))
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'R E D'], Float[Array, 'N D']]:
-        """Returns the images' vectors, times the scale, and all texts' vectors; their products are the logits."""
+        """Returns the images' vectors, times the scale, and all texts'. Their products are the logits."""
         images, texts = self.images(batch, train=train), self.texts(batch, train=train)
         return jnp.exp(self.log_scale) * images, texts.reshape(-1, texts.shape[-1])
 

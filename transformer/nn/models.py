@@ -27,6 +27,7 @@ from transformer.config import FORMS, Config, form_of, has, image_tower
 from transformer.nn import convolutional, heads, recurrent, stacks
 from transformer.nn.decoders import EncoderDecoder, ImageWriter, LanguageModel
 from transformer.nn.encoders import ImageEncoder, TextEncoder, TwoTowers
+from transformer.nn.resnet import ResNet
 from transformer.nn.word_vectors import WordVectors
 from transformer.tokens import Batch, Tokens
 
@@ -51,6 +52,8 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
     if has(config, 'towers'):
         return _two_towers(kind, config)
     make_head = functools.partial(heads.HEADS[form], config)
+    if has(config, 'image') and kind is convolutional:
+        return ResNet(m, config.images, make_head)
     if has(config, 'image'):
         return ImageEncoder(m, config.images, kind.make_encoder, make_head)
     return TextEncoder(m, kind.make_encoder, make_head)

@@ -1,4 +1,4 @@
-"""The two towers: vectors, first values, loss and gradients in numpy and on any devices, the bounded scale."""
+"""The two towers: vectors, first values, loss in numpy, gradients on any devices, the bounded scale."""
 
 import functools
 import math
@@ -229,7 +229,7 @@ def test_an_update_leaves_the_scale_within_its_bounds(begin, slope, end):
 
 
 def test_first_values_of_the_published_code():
-    """Standard deviations of OpenAI's code: of the text encoder as it sets them, of the other as PyTorch does."""
+    """Standard deviations of OpenAI's code, which leaves those of the image encoder's layers to PyTorch."""
     changes = {
         'model.d_model': 128, 'model.d_ff': 512, 'model.h': 4, 'model.N': 2, 'model.init': 'clip',
         'model.positions': 'learned', 'model.max_len': 77, 'data.pieces': 300, 'images.begin': 'scaled',

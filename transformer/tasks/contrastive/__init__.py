@@ -13,8 +13,8 @@ COMMANDS = {
         writes='vectors',
     ),
     'retrieve': TaskCommand(
-        'Write the best image of a folder for each line of standard input, or the best line of a file for each '
-        'image file.',
+        'Write the best image of a folder for each line of standard input, or the best line of a file for '
+        'each image file.',
         flags={
             **NBEST,
             'images': Flag(str, None, 'the folder of images in which lines are looked for', 'FOLDER'),

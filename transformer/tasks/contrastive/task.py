@@ -33,7 +33,7 @@ def reading(config: Config) -> Reading:
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Lays out pairs. Outside training, texts are cut to the table of learned positions, and keep their end."""
+    """Lays out pairs. Outside training, texts are cut to learned positions, but for their end."""
     pairs, train, training = dataset.splits[split], config.train, split == 'train'
     if config.model.positions == 'learned' and not training:
         pairs = _with_ends(text_input.cut_with_warning(pairs, config.model.max_len, split))
@@ -62,7 +62,10 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss, and recall among all distinct images and texts. The lines are each row's best text."""
+    """Computes the loss, and recall among all distinct images and texts.
+
+    The output lines are the text of the split that each row's image finds.
+    """
     rows, texts = batches(trained.config, dataset, split), dataset.texts(split)['text']
     means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
     pixels = dataset.splits[split].fields['image'].values

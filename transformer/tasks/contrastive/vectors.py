@@ -151,7 +151,7 @@ def _images_in(folder: str) -> list[epath.Path]:
 
 
 def _nearest(
-    queries: Vectors, names: Sequence[str], candidates: Vectors | None, best: int
+    queries: Float[np.ndarray, 'Q D'], names: Sequence[str], candidates: Vectors | None, best: int
 ) -> list[list[Hypothesis]]:
     """Returns the names of the nearest candidates of each query, with their cosines."""
     if best > len(names):
@@ -171,7 +171,7 @@ def class_vectors(trained: Trained, names: Sequence[str], templates: Sequence[st
 def zero_shot(
     trained: Trained, pixels: Pixels, names: Sequence[str], on_done: OnDone = lambda count: None
 ) -> Float[np.ndarray, 'N K']:
-    """Computes the probability of each class for each image, from the names alone (Radford et al. 2021, §3.1).
+    """Computes the probability of each class for each image, from names alone (Radford et al. 2021, §3.1).
 
     A class is an ensemble of the texts that `contrastive.templates` makes of its name.
     """
