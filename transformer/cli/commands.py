@@ -184,6 +184,8 @@ COMMANDS = {
             'data.test',
             'data.source',
             'data.columns',
+            'data.pictures',
+            'data.unreadable',
         ),  # fmt: skip
         (
             '{} evaluate --workdir=FOLDER --split=dev,test',

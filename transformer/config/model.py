@@ -5,11 +5,11 @@ from typing import Literal
 
 from transformer.config.conditions import (
     CONVOLUTIONAL,
+    DECODES,
     ENCODES,
     LANGUAGE,
     LAYERED,
     NORMAL,
-    PAIR,
     POSITIONED,
     PREDICTS,
     READS,
@@ -40,7 +40,7 @@ class Model:
     N: int = option(
         6, 'layers in the encoder and in the decoder', '§3.1', minimum=1, only=('model.kind', LAYERS)
     )
-    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
+    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=DECODES)
     d_model: int = option(512, 'width of embeddings and layers', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
     h: int = option(8, 'attention heads', '§3.2.2', minimum=1, only=LAYERED)
@@ -148,7 +148,7 @@ class Model:
         True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=(*TEXTS, 'model.kind', LAYERS)
     )
     start: Literal['zeros', 'learned'] = option(
-        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
+        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=DECODES
     )
     scale_logits: bool = option(False, 'multiply the logits by d_model^-0.5, as T5 does', only=PREDICTS)
     softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=PREDICTS)

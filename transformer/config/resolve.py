@@ -170,8 +170,10 @@ def _derive_image_model(config: Config) -> Config:
 
 def image_tower(config: Config) -> Model:
     """Returns all options of the encoder of images in a model that has texts, too."""
-    own = config.image_model
-    normal = has_meaning(OPTIONS, flatten(config) | {'model.init': own.init}, 'model.init_std')
+    own, values = config.image_model, flatten(config)
+    if not has_meaning(OPTIONS, values, 'image_model.N'):
+        return config.model
+    normal = has_meaning(OPTIONS, values | {'model.init': own.init}, 'model.init_std')
     std = config.model.init_std if normal and own.init_std_positions is None else own.init_std_positions
     return dataclasses.replace(
         config.model,
@@ -359,7 +361,9 @@ def _check_positions(config: Config) -> None:
     if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
         lengths['data.max_len'] = data.max_len
     if has_meaning(OPTIONS, values, 'decode.extra_len'):
-        lengths['decode.max_source_len + decode.extra_len'] = decode.max_source_len + decode.extra_len
+        prompted = has_meaning(OPTIONS, values, 'decode.max_source_len')
+        name = 'decode.max_source_len + decode.extra_len' if prompted else 'decode.extra_len'
+        lengths[name] = decode.extra_len + (decode.max_source_len if prompted else 0)
     which = max(lengths, key=lengths.get)
     if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(

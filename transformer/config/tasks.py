@@ -42,6 +42,7 @@ FORMS = {
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),
     'image_classes': _form('image encoder classes', ('transformer',)),
+    'image_writes': _form('texts one_text image writes', ('transformer', 'recurrent')),
     'image_text': _form('texts one_text image towers', ('transformer',)),
     'vectors': _form('texts one_text vectors', ('table',)),
 }
@@ -63,6 +64,7 @@ TASKS = {
     'masked': Spec('pieces', 'masked'),
     'denoise': Spec('text_pair', 'denoise'),
     'images': Spec('image_classes', 'images'),
+    'captions': Spec('image_writes'),
     'contrastive': Spec('image_text', 'contrastive'),
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),

@@ -2,9 +2,10 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int, Shaped, UInt64
 
 from transformer.config import Data
 from transformer.data.dataset import Split
@@ -70,6 +71,15 @@ def padded(rows: list[list[int]], shape: tuple[int, int]) -> Tokens:
         tokens[place, : len(pieces)] = pieces
         segments[place, : len(pieces)] = 1
     return Tokens(tokens, segments, np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy())
+
+
+def stacked(
+    values: Sequence[Shaped[np.ndarray, '...']], rows: int, shape: tuple[int, ...]
+) -> Shaped[np.ndarray, 'R ...']:
+    """Joins bytes of one shape, such as images, to a batch with zeros at the end."""
+    batch = np.zeros((rows, *shape), np.uint8)
+    batch[: len(values)] = values
+    return batch
 
 
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:

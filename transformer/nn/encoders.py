@@ -49,22 +49,27 @@ class TextEncoder(nn.Module):
         return self.answer.factors(self.outputs(batch, train=train), batch)
 
 
-def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:
+def patches(images: UInt8[Array, '*B h w c'], size: int) -> Float[Array, '*B S P']:
     """Cuts images into patches, row by row, each a vector of pixels from -1 to 1 (§3.1, eq. 1)."""
-    batch, height, width, channels = images.shape
-    grid = images.reshape(batch, height // size, size, width // size, size, channels)
-    vectors = grid.swapaxes(2, 3).reshape(batch, -1, size * size * channels)
+    *batch, height, width, channels = images.shape
+    grid = images.reshape(*batch, height // size, size, width // size, size, channels)
+    vectors = grid.swapaxes(-3, -4).reshape(*batch, -1, size * size * channels)
     return vectors.astype(jnp.float32) / 127.5 - 1.0
 
 
 class ImageEncoder(nn.Module):
-    """An encoder of an image's patches, with or without a class token (Dosovitskiy et al. 2021, §3.1)."""
+    """An encoder of an image's patches, with or without a class token (Dosovitskiy et al. 2021, §3.1).
+
+    Attributes:
+      make_encoder: makes the encoder of a kind of model.
+      make_head: makes the head; None in a part of a larger model, which reads the vectors itself.
+    """
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     model: Model
     images: Images
     make_encoder: Callable[[Model], Callable]
-    make_head: Callable[[None], nn.Module]
+    make_head: Callable[[None], nn.Module] | None
 
     def setup(self):
         m = self.model
@@ -74,18 +79,28 @@ class ImageEncoder(nn.Module):
             initialize = nn.initializers.normal(std)
             self.class_token = self.param('class_token', initialize, (m.d_model,))
         self.encoder = self.make_encoder(m)
-        self.answer = self.make_head(None)
-        nn.share_scope(self, self.answer)
+        if self.make_head:
+            self.answer = self.make_head(None)
+            nn.share_scope(self, self.answer)
+
+    def embed(self, images: UInt8[Array, 'B E h w c']) -> tuple[Float[Array, 'B S D'], Tokens]:
+        """Computes what the encoder reads of rows of images, each a segment of its row.
+
+        An image has a vector for the class token, if there is one, then one for every patch.
+        """
+        x = self.patch(patches(images, self.images.patch))
+        if self.images.pool == 'token':
+            x = jnp.concatenate([broadcast_like(self.class_token, x[:, :, :1]), x], axis=2)
+        rows, count, size, width = x.shape
+        segments, positions = jnp.divmod(jnp.arange(count * size), size)
+        spread = lambda numbers: jnp.broadcast_to(numbers[None], (rows, count * size))
+        # No padding. The encoder does not read the tokens.
+        text = Tokens(spread(positions), spread(segments + 1), spread(positions))
+        return x.reshape(rows, count * size, width), text
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """Computes a vector for the class token, if there is one, then one for every patch."""
-        x = self.patch(patches(batch['image'], self.images.patch))
-        if self.images.pool == 'token':
-            x = jnp.concatenate([broadcast_like(self.class_token, x[:, :1]), x], axis=1)
-        places = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
-        # One segment without padding. The encoder does not read the tokens.
-        text = Tokens(places, jnp.ones_like(places), places)
-        return self.encoder(x, text, train=train).outputs
+        return self.encoder(*self.embed(batch['image'][:, None]), train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
         """Computes the head's logits from the vectors."""

@@ -183,6 +183,8 @@ def blank_labels(config: Config, rows: int, length: int) -> Batch:
             return {'tags': Tokens(zeros(length) + 1, zeros(length) + 1, zeros(length))}
         case 'spans':
             return {'span': zeros(1, 2), 'weight': ones(1)}
+        case 'image_writes':
+            return {'weight': ones(1)}
         case 'image_classes':
             return {'label': zeros(), 'weight': ones()}
         case _:

@@ -3,7 +3,7 @@
     model(batch, train) -> logits                    every model; of `vectors`, decisions with their logits
     factors(batch, train) -> (vectors, matrix)       models that predict pieces: logits are their product
     outputs(batch, train) -> vectors [B S D]         encoders
-    encode(source: Tokens) -> memory                 models that write
+    encode(source) -> memory                         models that write, of `Tokens` or of images
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
     read_on(batch, train) -> (factors, state)        recurrent language models: rows that continue `carried`
@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from transformer.config import FORMS, Config, form_of, has, image_tower
 from transformer.nn import convolutional, heads, recurrent, stacks
-from transformer.nn.decoders import EncoderDecoder, LanguageModel
+from transformer.nn.decoders import EncoderDecoder, ImageWriter, LanguageModel
 from transformer.nn.encoders import ImageEncoder, TextEncoder, TwoTowers
 from transformer.nn.word_vectors import WordVectors
 from transformer.tokens import Batch, Tokens
@@ -41,6 +41,9 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
     m = config.model
     if has(config, 'pair'):
         return EncoderDecoder(m, kind.make_pair)
+    if has(config, 'image') and has(config, 'writes'):
+        make_image = lambda: ImageEncoder(image_tower(config), config.images, kind.make_encoder, None)
+        return ImageWriter(m, make_image, kind.make_pair)
     if form == 'text':
         return LanguageModel(m, kind.make_decoder)
     if form == 'vectors':

@@ -12,6 +12,7 @@ from transformer.config import Config, ConfigError
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading
+from transformer.data.rows import stacked
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone
@@ -117,9 +118,7 @@ def likeliest(
     config, labels = trained.config, trained.codecs['label']
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
-        rows = np.zeros((shape[0], *image_type(config).shape), np.uint8)
-        rows[: len(indexes)] = [pixels[i] for i in indexes]
-        return rows
+        return stacked([pixels[i] for i in indexes], shape[0], image_type(config).shape)
 
     def finish(_, logp: Float[np.ndarray, ' K']) -> list[Hypothesis]:
         order = np.argsort(-logp, kind='stable')[:best]
