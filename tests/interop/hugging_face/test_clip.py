@@ -1,6 +1,6 @@
 """CLIP models of transformers run here with its numbers, leave and come back, and ours become theirs.
 
-clip/ holds a small random model as transformers 5.24 saves it, and expected_clip.json what it computes with it.
+clip/ holds a small random model as transformers 5.24 saves it, expected_clip.json what it computes with it.
 """
 
 import json
