@@ -1,5 +1,6 @@
 """Contrastive learning of images and texts: data, loss and recall (Radford et al. 2021)."""
 
+import functools
 from collections.abc import Iterator
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from jaxtyping import Array
 from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.arrays import Ragged
-from transformer.data.batches import Batches, RowBatches
+from transformer.data.batches import Batches, NoisyBatches, RowBatches
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Text
 from transformer.nn import ensemble
@@ -19,6 +20,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.contrastive import scores, vectors
+from transformer.tasks.images.augmentation import augment_rows
 from transformer.tokens import EOS, Batch
 from transformer.training import losses, split_sums
 
@@ -37,7 +39,17 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     pairs, train, training = dataset.splits[split], config.train, split == 'train'
     if config.model.positions == 'learned' and not training:
         pairs = _with_ends(text_input.cut_with_warning(pairs, config.model.max_len, split))
-    return RowBatches(pairs, config.data, train.microbatches, train.seed, training)
+    rows = RowBatches(pairs, config.data, train.microbatches, train.seed, training)
+    if not (training and config.images.augments):
+        return rows
+    return NoisyBatches(rows, functools.partial(_augment, config), train.seed, split)
+
+
+def _augment(config: Config, batch: Batch, generators: list[np.random.Generator]) -> Batch:
+    """Augments every image, which a row has one or several of."""
+    for images, weight in zip(batch['image'].swapaxes(0, 1), batch['weight'].T, strict=True):
+        augment_rows(config.images, {'image': images, 'weight': weight}, generators)
+    return batch
 
 
 def _with_ends(pairs: Split) -> Split:
