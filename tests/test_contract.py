@@ -29,7 +29,14 @@ SMALL = {
     'decode.extra_len': 4,
 }
 LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
-# The Transformer's two forms.
+CAPTIONS = {
+    'train.task': 'captions',
+    'data.source': 'pictures',
+    'images.size': 6,
+    'images.patch': 3,
+    'images.pixels': 'grey',
+}
+# The Transformer's two forms of texts.
 TRANSFORMERS = {'pair': {}, 'text': LANGUAGE}
 # Sizes, none of which equals another, and probabilities: each needs no model of its own.
 MIXED = [
@@ -211,14 +218,26 @@ CONVOLUTIONAL = [
         LANGUAGE | {'model.positions': 'none', 'model.tie_embeddings': 'none'},
     )
 ]
+# Images in place of a source, with and without a class token, by every kind that has them.
+WITHOUT_TOKEN = {'images.pool': 'mean'}
+OF_IMAGES = [
+    CAPTIONS | variant
+    for variant in (
+        {'model.P_drop': 0.3},
+        TWO | WITHOUT_TOKEN | {'model.positions': 'learned', 'model.norm': 'pre', 'model.N_decoder': 1},
+        {'model.kind': 'recurrent'} | TWO | ADDITIVE | BOTH | WITHOUT_TOKEN,
+        {'model.kind': 'recurrent'} | GRU | GENERAL | FEEDING | {'model.N_decoder': 2},
+    )
+]
 OTHER_KINDS = RECURRENT + CONVOLUTIONAL
-VARIANTS += OTHER_KINDS
+VARIANTS += OTHER_KINDS + OF_IMAGES
 S, T = 5, 6
 FIRST = 2  # steps of a search in its first room
 ORDER = [2, 0, 1]
 RNG = np.random.default_rng(0)
 SOURCES = [RNG.integers(3, 270, length).tolist() for length in (5, 3, 4)]
 TARGETS = [RNG.integers(3, 270, length).tolist() for length in (6, 4, 5)]
+IMAGES = RNG.integers(0, 256, (3, 6, 6, 1)).astype(np.uint8)
 
 
 class Subject(NamedTuple):
@@ -263,12 +282,18 @@ def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
 def batch(config: Config, rows: list[list[tuple[int, list[int]]]], s: int = 12, t: int = 12) -> Batch:
     """Makes rows of pairs: the number of a source, and a target.
 
-    A language model reads the first b tokens of source b as the prompt of its target.
+    A language model reads the first b tokens of source b as the prompt of its target; a model of images reads
+    image b.
     """
     if config.train.task == 'language':
         return {'text': rows_of([[SOURCES[b][:b] + y for b, y in row] for row in rows], t)}
-    sources = rows_of([[SOURCES[b] for b, _ in row] for row in rows], s)
-    return {'source': sources, 'target': rows_of([[y for _, y in row] for row in rows], t)}
+    targets = rows_of([[y for _, y in row] for row in rows], t)
+    if config.train.task == 'captions':
+        images = np.zeros((len(rows), max(map(len, rows)), *IMAGES.shape[1:]), np.uint8)
+        for r, row in enumerate(rows):
+            images[r, : len(row)] = IMAGES[[b for b, _ in row]]
+        return {'image': jnp.asarray(images), 'text': targets}
+    return {'source': rows_of([[SOURCES[b] for b, _ in row] for row in rows], s), 'target': targets}
 
 
 # Rows of the full pass: each pair alone; each source with the next target; two pairs in one row; and
@@ -301,6 +326,8 @@ def steps(config: Config, variables: dict) -> jax.Array:
     model = models.build(config)
     if config.train.task == 'language':
         read = rows_of([[SOURCES[b][:b]] for b in range(3)], 2)
+    elif config.train.task == 'captions':
+        read = jnp.asarray(IMAGES)
     else:
         read = rows_of([[source] for source in SOURCES], 11)
     memory = model.apply(variables, read, method='encode')
@@ -395,7 +422,7 @@ def test_every_axis_of_the_model_is_here():
     missing = set(fields) - {'model.kind'}
     for name, variants in {
         'pair': [v for v in VARIANTS if v not in OTHER_KINDS and 'train.task' not in v],
-        'text': [v for v in VARIANTS if v not in OTHER_KINDS and 'train.task' in v],
+        'text': [v for v in VARIANTS if v not in OTHER_KINDS and v.get('train.task') == 'language'],
         'other kinds': OTHER_KINDS,
     }.items():
         for key in set(fields) - {'model.kind'} if name in REFUSED else set(missing):

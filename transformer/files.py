@@ -327,6 +327,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
+def bytes_sha256(content: bytes) -> str:
+    """Returns the SHA-256 of bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def json_sha256(content: object) -> str:
     """Computes the SHA-256 of a JSON value, in hexadecimal. The order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

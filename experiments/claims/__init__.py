@@ -21,6 +21,7 @@ from experiments.claims import (
     exploding,
     extrapolation,
     gradients,
+    grid,
     head_count,
     heads,
     horizon,
@@ -53,6 +54,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive,
+        additive, grid,
     )
 }  # fmt: skip

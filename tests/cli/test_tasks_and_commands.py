@@ -28,8 +28,9 @@ COMMANDS = {
     'parse': {'parsing'},
     'generate': {'language'},
     'fill': {'masked', 'denoise'},
-    'embed': {'masked'},
-    'classify': {'images', 'classify'},
+    'embed': {'masked', 'contrastive'},
+    'retrieve': {'contrastive'},
+    'classify': {'images', 'classify', 'contrastive'},
     'label': {'labelling'},
     'answer': {'answers', 'text_to_text'},
     'score-pairs': {'translation', 'transliteration', 'text_to_text', 'language'},
@@ -41,13 +42,15 @@ INPUTS = {
     'fill': 'the [MASK] dog\n',
     'answer': 'Who?\tthe old dog\n',
     'score-pairs': {'language': TEXT, 'translation': PAIR, 'transliteration': PAIR, 'text_to_text': PAIR},
-    'classify': {'classify': TEXT, 'images': ''},
+    'classify': {'classify': TEXT, 'images': '', 'contrastive': ''},
 }
 SHORT = ['--method=greedy', '--extra_len=2']
 ARGUMENTS = {
     'figure': ['--sentence=the old dog'],
     **dict.fromkeys(('translate', 'summarise', 'parse', 'generate'), SHORT),
 }
+# Further arguments of models without classes of their own.
+ZERO_SHOT = {'classify': ['--classes=dog,cat']}
 # What `evaluate` reads from files that are named by flags, and the formats that a model can be exported to.
 FILES = {
     '--source=x --reference=x': {'translation', 'transliteration', 'parsing'},
@@ -63,6 +66,7 @@ FORMATS = {
         'language',
         'masked',
         'images',
+        'contrastive',
     },
     'safetensors': set(TASKS),
 }
@@ -116,6 +120,13 @@ DATA = {
     'masked': {'data__source': 'text', 'data__language': 'en'},
     'denoise': {'data__source': 'text', 'data__language': 'en', 'denoise__sentinels': 2},
     'images': {'data__source': 'folders', 'images__size': 4, 'images__patch': 2, 'images__pixels': 'grey'},
+    'contrastive': {
+        'data__source': 'scenes',
+        'data__dir': None,
+        'data__train': 'dev',
+        'data__language': 'en',
+        'images__patch': 16,
+    },
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},
     'answers': {'data__source': 'squad', 'data__train': 'train.json'},
@@ -141,6 +152,7 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
         # Bytes need no learning; trees and hidden words have pieces of their own.
         kinds = {'images': {}, 'parsing': {'data.pieces': 300}, 'masked': {'data.pieces': 300}}
         kinds['words'] = {'data.tokenizer': 'words', 'data.pieces': 18}
+        kinds['contrastive'] = {'data.tokenizer': 'words', 'data.pieces': 100}
         few = kinds.get(task, {'data.tokenizer': 'bytes', 'data.pieces': 259})
         same = few | {
             'data.dev': f'{train}[:5]',
@@ -205,11 +217,15 @@ def test_commands_that_a_model_has_work(runs, task, capfd, tmp_path, monkeypatch
         text = INPUTS.get(command, TEXT)
         lines.write_text(text if isinstance(text, str) else text[task])
         read = [] if command == 'figure' else [f'--input={lines}']
-        if task == 'images':
-            PIL.Image.new('L', (4, 4), 99).save(tmp_path / 'x.png')
+        arguments = [*ARGUMENTS.get(command, [])]
+        PIL.Image.new('L', (4, 4), 99).save(tmp_path / 'x.png')
+        if (task, command) in {('images', 'classify'), ('contrastive', 'classify')}:
             read = [str(tmp_path / 'x.png')]
+        if task == 'contrastive':
+            arguments += ZERO_SHOT.get(command, [])
+            arguments += [f'--images={tmp_path}'] if command == 'retrieve' else []
         capfd.readouterr()
-        assert run.main(['run.py', command, workdir_flag, *ARGUMENTS.get(command, []), *read]) == 0, command
+        assert run.main(['run.py', command, workdir_flag, *arguments, *read]) == 0, command
         assert capfd.readouterr().out.count('\n') >= 1
     short = SHORT if has(workdir.Run.open(runs[task]).config, 'writes') else []
     for call in (['evaluate', *short], ['diagnose']):

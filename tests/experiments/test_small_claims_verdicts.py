@@ -12,6 +12,7 @@ from experiments.claims import (
     dropout,
     ensemble,
     exploding,
+    grid,
     horizon,
     lookup,
     mask,
@@ -138,6 +139,8 @@ JUDGED = [
     (wavelengths, of_wavelengths, [(), (1.005,)], [(0.965,), (1.0, 1.001), (1.0, 1.0, 1.001)]),
     (convolution, of_convolution, [(), (1e-6,)], [(1e-4,), (0.0, 1e-30)]),
     (additive, of_additive, [(5, 5)], [(3, 5), (5, 3)]),
+    (grid, lambda *shares: dict(zip(grid.POSITIONS, shares, strict=True)), [(50, 60, 62, 64), (0, 2, 2, 2)],
+     [(50, 60, 62, 65), (50, 51, 51, 51), (50, 49, 60, 60), (70, 60, 60, 60)]),
     (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
 ]  # fmt: skip
 

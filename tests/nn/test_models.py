@@ -18,6 +18,7 @@ MODELS = {
     'text': TEXTS | {'train.task': 'language'},
     'encoder': TEXTS | {'train.task': 'masked'},
     'image': {'train.task': 'images', 'images.classes': 3, 'images.patch': 16, 'data.source': 'pictures'},
+    'captions': {'train.task': 'captions', 'images.patch': 16, 'data.source': 'pictures', 'data.pieces': 60},
 }
 
 
@@ -43,7 +44,7 @@ def test_attention_is_eight_calls_away_in_four_files(monkeypatch, name):
     monkeypatch.setattr(jnp, 'einsum', traced)
     jax.eval_shape(lambda params: model.apply({'params': params}, batch, train=False), params)
     # Self-attention in each stack, and the decoder's attention to the encoder.
-    assert len(chains) == (3 if name == 'pair' else 1)
+    assert len(chains) == (3 if name in ('pair', 'captions') else 1)
     for chain in chains:
         assert chain[0][1] == '__call__' and chain[-1][0] == 'full.py'
         assert len(chain) <= 8 and len({file for file, _ in chain}) <= 4, chain

@@ -26,6 +26,8 @@ PUBLISHED = {
     'vit_s16': 22_050_664,
     'vit_b16': 86_567_656,
     'vit_l16': 304_326_632,
+    'clip_vit_b32': 151_277_313,
+    'clip_vit_b16': 149_620_737,
 }
 # BERT's number is of the encoder with its pooler, a linear map from d_model to d_model. Our encoder has no
 # pooler, but the linear map of the head for hidden pieces has as many parameters; the rest of that head does
@@ -39,6 +41,7 @@ def test_parameters_of_published_models(name):
 
     def count(layers: int) -> int:
         sizes = {'model.N': layers} | ({'model.N_decoder': layers} if has(config, 'pair') else {})
+        sizes |= {'image_model.N': layers} if has(config, 'towers') else {}
         shapes = models.parameter_shapes(replace(config, sizes))
         return sum(
             cost.parameters(part) for key, part in shapes.items() if key not in UNCOUNTED.get(name, ())
@@ -46,3 +49,15 @@ def test_parameters_of_published_models(name):
 
     # All layers are equal, so two tell the size of each.
     assert count(1) + (config.model.N - 1) * (count(2) - count(1)) == PUBLISHED[name]
+
+
+def test_parameters_of_the_towers_of_clip():
+    config = resolve(read_config_file(str(CONFIGS / 'clip_vit_b32.py')))
+    assert config.image_model.N == config.model.N == 12
+    one, two = (
+        models.parameter_shapes(replace(config, {'model.N': layers, 'image_model.N': layers}))
+        for layers in (1, 2)
+    )
+    for tower, published in {'image': 87_849_216, 'text': 63_428_096, 'log_scale': 1}.items():
+        first, second = cost.parameters(one[tower]), cost.parameters(two[tower])
+        assert first + 11 * (second - first) == published

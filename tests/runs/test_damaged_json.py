@@ -64,12 +64,13 @@ def test_class_names_that_are_no_texts(imported, tmp_path):
 
 
 def test_a_start_that_takes_what_no_model_has(workdir):
+    config = Run.open(workdir).config
     record = {'workdir': str(workdir), 'checkpoint': '0', 'steps': [0], 'params_sha256': '', 'left': {}}
     with pytest.raises(ConfigError, match='has changed'):
-        warm_start.first_params(record | {'taken': ['x']}, {})
+        warm_start.first_params(config, record | {'taken': ['x']}, {})
     for steps in ([], [1, 2]):
         with pytest.raises(ConfigError, match='no such checkpoint|names no checkpoint'):
-            warm_start.first_params(record | {'taken': [], 'steps': steps}, {})
+            warm_start.first_params(config, record | {'taken': [], 'steps': steps}, {})
 
 
 def test_scores_that_are_no_numbers(workdir, tmp_path, capsys):

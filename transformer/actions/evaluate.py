@@ -18,7 +18,7 @@ from transformer.tasks.contract import Evaluation
 
 # The options that name other content of a split: which content, and how it is read.
 SPLITS = ('data.dev', 'data.test')
-OWN = (*SPLITS, 'data.source', 'data.name', 'data.columns')
+OWN = (*SPLITS, 'data.source', 'data.name', 'data.columns', 'data.pictures', 'data.unreadable')
 
 
 def evaluate(

@@ -215,7 +215,7 @@ def _train(
                 stop_signal,
                 on_metrics,
                 header,
-                functools.partial(_first_params, record, rows) if record or rows else None,
+                functools.partial(_first_params, config, record, rows) if record or rows else None,
                 on_track.notes(config, dataset.manifest),
             )
     finally:
@@ -233,10 +233,10 @@ def _train(
 
 
 def _first_params(
-    record: dict[str, object] | None, rows: PieceRows | None, fresh: models.Params
+    config: Config, record: dict[str, object] | None, rows: PieceRows | None, fresh: models.Params
 ) -> models.Params:
     """Returns the parameters before the first update: of other runs, of a file of vectors, or fresh ones."""
-    params = warm_start.first_params(record, fresh) if record else fresh
+    params = warm_start.first_params(config, record, fresh) if record else fresh
     if rows is None:
         return params
     table = np.array(params['embedding']['table'])

@@ -127,6 +127,7 @@ FILES = ('source', 'reference', 'text')
 def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
     """Makes the command of run.py that tasks declare, each for its own models."""
     declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
+    takes_files = 'files' in reads or any(one.of_files for one in by_task.values())
     files = ('input',) * ('lines' in reads) + ('output',) * (reads != {'none'})
     write, output = WRITERS[declared.writes]
     engine = ('engine', 'quantization') if any(one.engines for one in by_task.values()) else ()
@@ -136,9 +137,9 @@ def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Comman
         (*MODEL, *declared.flags, *engine, *files, *output),
         tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
         tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
-        ('FILE...',) if 'files' in reads else (),
+        ('FILE...',) if takes_files else (),
         declared.note,
-        reads == {'lines'},
+        reads == {'lines'} and not takes_files,
     )
 
 
@@ -183,6 +184,8 @@ COMMANDS = {
             'data.test',
             'data.source',
             'data.columns',
+            'data.pictures',
+            'data.unreadable',
         ),  # fmt: skip
         (
             '{} evaluate --workdir=FOLDER --split=dev,test',
@@ -214,7 +217,7 @@ COMMANDS = {
     **{name: command_of(name, by_task) for name, by_task in OF_TASKS.items()},
     'import': Command(
         'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
-        f'or ViT of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
+        f'ViT or CLIP of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
         'encoder-decoder. PATH is its folder; --output is needed.',
         run.import_model,
         ('output', 'format', 'mapping'),

@@ -184,6 +184,8 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
     """Writes a verb's answer to each line of standard input, or to each file named."""
     values, (run, declared, verb) = call.flags, open_declared(name, by_task, call)
     _check_input(call, name, declared)
+    if declared.of_files and call.words:
+        verb, declared = verb_of(run.config, declared.of_files), declared._replace(reads='files')
     passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
     options = {flag.argument or key: values[key].value for key, flag in passed.items()}
     # Checks the options before the model is loaded.
@@ -217,12 +219,12 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
 
 def _check_input(call: Call, name: str, declared: TaskCommand) -> None:
     """Raises ConfigError if a call names files for a model that reads lines, or the reverse."""
-    if declared.reads == 'files':
-        if not call.words:
-            raise ConfigError(f'{name}: no files; name them after the command')
+    if declared.reads == 'files' and not call.words:
+        raise ConfigError(f'{name}: no files; name them after the command')
+    if declared.reads == 'files' or (declared.of_files and call.words):
         if call.flags.input is not None:
             raise ConfigError(f'--input={call.flags.input}: this model reads the files named after {name}')
-    elif call.words:
+    elif call.words and not declared.of_files:
         raise ConfigError(f'{call.words[0]}: this model reads lines: {name} < {call.words[0]}')
 
 

@@ -29,6 +29,7 @@ from transformer.config.resolve import (
     flatten,
     form_of,
     has,
+    image_tower,
     present_values,
     read_values,
     replace,
@@ -45,7 +46,7 @@ from transformer.config.tasks import FORMS, TASKS, tasks_with
 __all__ = [
     'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError', 'Data',
     'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS', 'from_json', 'has',
-    'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'read_values', 'record_differences',
-    'replace', 'resolve', 'resolve_values', 'row_positions', 'sentinels', 'set_option', 'TASKS', 'tasks_with',
-    'to_json', 'to_record', 'Train', 'with_accumulation', 'with_classes', 'with_steps',
+    'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'read_values',
+    'record_differences', 'replace', 'resolve', 'resolve_values', 'row_positions', 'sentinels', 'set_option',
+    'TASKS', 'tasks_with', 'to_json', 'to_record', 'Train', 'with_accumulation', 'with_classes', 'with_steps',
 ]  # fmt: skip

@@ -6,18 +6,23 @@ from transformer.config.tasks import models_with
 LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
 LANGUAGE = models_with('continues')
-PAIR, ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('pair', 'one_text', 'texts', 'writes', 'running'))
+ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('one_text', 'texts', 'writes', 'running'))
+IMAGES = models_with('image')
 PREDICTS = models_with('writes', 'pieces')
 # Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
+# An encoder, and a decoder that attends to its output.
+DECODES = ('train.task', tuple(task for task in WRITES[1] if task not in LANGUAGE[1]))
 # Encoders of texts alone.
 READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
+# Models that write from a text.
+PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in models_with('image')[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
 RECURRENT = ('model.kind', ('recurrent',))
 CONVOLUTIONAL = ('model.kind', ('convolutional',))
-RECURRENT_PAIR = (*RECURRENT, *PAIR)
+RECURRENT_PAIR = (*RECURRENT, *DECODES)
 # Values of options that other options belong to.
 ADAM = ('train.optimizer', ('adam',))
 NORMAL = ('model.init', ('normal', 'truncated_normal'))

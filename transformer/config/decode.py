@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from transformer.config.conditions import PARSING
+from transformer.config.conditions import PARSING, PROMPTED
 from transformer.config.declare import option
 
 
@@ -16,12 +16,16 @@ class Decode:
     alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0)
     extra_len: int = option(
         50,
-        'most pieces that a translation can have beyond its source, or a continuation beyond its prompt',
+        'most pieces that a translation can have beyond its source, or a continuation beyond its prompt; of '
+        'a caption all of them',
         '§6.1',
         minimum=0,
     )
     max_source_len: int = option(
-        256, 'pieces, including the end, to which longer sentences and prompts are cut', minimum=2
+        256,
+        'pieces, including the end, to which longer sentences and prompts are cut',
+        minimum=2,
+        only=PROMPTED,
     )
     temperature: float = option(1.0, 'divisor of the logits when sampling', minimum=1e-4)
     top_k: int = option(0, 'sample among the k likeliest pieces; 0 for all', minimum=0)

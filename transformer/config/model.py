@@ -5,11 +5,11 @@ from typing import Literal
 
 from transformer.config.conditions import (
     CONVOLUTIONAL,
+    DECODES,
     ENCODES,
     LANGUAGE,
     LAYERED,
     NORMAL,
-    PAIR,
     POSITIONED,
     PREDICTS,
     READS,
@@ -19,6 +19,10 @@ from transformer.config.conditions import (
 )
 from transformer.config.declare import option
 from transformer.config.tasks import KINDS, LAYERS
+
+_POSITIONS = Literal['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none']
+_ACTIVATION = Literal['relu', 'gelu', 'gelu_tanh', 'quick_gelu', 'swish', 'swiglu', 'geglu']
+_INIT = Literal['t2t', 'xavier', 'normal', 'truncated_normal', 't5', 'clip', 'torch']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Model:
     N: int = option(
         6, 'layers in the encoder and in the decoder', '§3.1', minimum=1, only=('model.kind', LAYERS)
     )
-    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
+    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=DECODES)
     d_model: int = option(512, 'width of embeddings and layers', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
     h: int = option(8, 'attention heads', '§3.2.2', minimum=1, only=LAYERED)
@@ -66,7 +70,7 @@ class Model:
         maximum=0.99,
         only=('model.kind', LAYERS),
     )
-    positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'buckets', 'alibi', 'none'] = option(
+    positions: _POSITIONS = option(
         'sinusoidal',
         "encoding of positions; buckets are T5's, one table for each stack",
         '§3.5, Table 3 (E)',
@@ -107,9 +111,7 @@ class Model:
         None, 'normalise after the last layer; by default with norm=pre alone', only=LAYERED
     )
     norm_embedding: bool = option(False, 'normalise embeddings plus positions', only=(*LAYERED, *TEXTS))
-    activation: Literal['relu', 'gelu', 'gelu_tanh', 'quick_gelu', 'swish', 'swiglu', 'geglu'] = option(
-        'relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED
-    )
+    activation: _ACTIVATION = option('relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED)
     attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
         'full',
         'self-attention to all keys; to near keys; to near keys and every stride-th key; or to all keys by a '
@@ -146,17 +148,18 @@ class Model:
         True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=(*TEXTS, 'model.kind', LAYERS)
     )
     start: Literal['zeros', 'learned'] = option(
-        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
+        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=DECODES
     )
     scale_logits: bool = option(False, 'multiply the logits by d_model^-0.5, as T5 does', only=PREDICTS)
     softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=PREDICTS)
     biases: Literal['all', 'ffn', 'none'] = option(
         'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )
-    init: Literal['t2t', 'xavier', 'normal', 'truncated_normal', 't5'] = option(
+    init: _INIT = option(
         't2t',
         'Glorot uniform over the fused q, k, v kernel (released code) or each kernel; normal, or cut at two '
-        "standard deviations; or T5's: variance 1/fan-in, queries / sqrt(d_k), embeddings of variance 1",
+        "standard deviations; T5's: variance 1/fan-in, queries / sqrt(d_k), embeddings of variance 1; CLIP's "
+        "of texts; or PyTorch's own, as CLIP's of images",
         only=LAYERED,
     )
     init_std: float = option(
@@ -218,4 +221,28 @@ class Model:
         'recompute layers in the backward pass: less memory, about a quarter more FLOPs',
         only=LAYERED,
         free=True,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageModel:
+    """The encoder of images in a model that has texts, too. What is not set is as in `model`."""
+
+    N: int | None = option(None, 'layers, if not model.N', minimum=1)
+    d_model: int | None = option(None, 'width of layers, if not model.d_model', minimum=2)
+    d_ff: int | None = option(None, 'inner width of the feed-forward layers, if not model.d_ff', minimum=1)
+    h: int | None = option(None, 'attention heads, each of width d_model/h, if not model.h', minimum=1)
+    positions: _POSITIONS | None = option(None, 'encoding of positions, if not model.positions')
+    norm: Literal['post', 'pre'] | None = option(
+        None, 'normalise after or before a sub-layer, if not model.norm'
+    )
+    norm_embedding: bool = option(False, 'normalise patches plus positions, as CLIP does (ln_pre)')
+    activation: _ACTIVATION | None = option(
+        None, 'activation of the feed-forward layers, if not model.activation'
+    )
+    init: _INIT | None = option(None, 'first values of kernels, if not model.init')
+    init_std_positions: float | None = option(
+        None,
+        'standard deviation of a learned position table; by default as that of model.init_std_positions',
+        minimum=0.0,
     )

@@ -6,11 +6,13 @@ from typing import Literal
 from transformer.config import declare
 from transformer.config.conditions import (
     ADAM,
+    DECODES,
+    IMAGES,
     LANGUAGE,
     LANGUAGES,
+    LAYERED,
     ONE_TEXT,
     OWN_SPLITS,
-    PAIR,
     PARSING,
     RECURRENT,
     RUNNING,
@@ -21,8 +23,8 @@ from transformer.config.conditions import (
 )
 from transformer.config.declare import option
 from transformer.config.decode import Decode
-from transformer.config.model import Model
-from transformer.config.tasks import TASKS, TaskOptions
+from transformer.config.model import ImageModel, Model
+from transformer.config.tasks import TASKS, TaskOptions, models_with_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,18 @@ class Data:
         'column of each field of a table, such as text=sentence,label=stars: by name, or by number if the '
         'first line has no names; text=a+b joins texts; by default named as the fields (CoNLL: first, last)',
         only=('data.source', ('table', 'conll')),
+    )
+    pictures: str | None = option(
+        None,
+        'folder or zip archive in data.dir with the pictures that a table names; by default the folder of '
+        'the table',
+        only=(*IMAGES, 'data.source', ('table',)),
+    )
+    unreadable: Literal['refuse', 'leave_out'] = option(
+        'refuse',
+        'what happens to a picture that is missing or cannot be read: an error, or its row is left out and '
+        'counted',
+        only=(*IMAGES, 'data.source', ('table', 'folders')),
     )
     train_examples: int | None = option(
         None,
@@ -88,9 +102,10 @@ class Data:
     pieces: int | None = option(
         None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
     )
-    batching: Literal['bucketed', 'packed', 'running'] = option(
+    batching: Literal['bucketed', 'packed', 'padded', 'running'] = option(
         'bucketed',
-        'rows of one example, batched by length; rows of several examples; or rows cut from running text',
+        'rows of one example, batched by length; rows of several examples; rows of one example, all equally '
+        'wide, so that every batch has as many; or rows cut from running text',
         '§5.1',
         only=TEXTS,
     )
@@ -208,7 +223,7 @@ class Train:
         'updates between two scores of what is written on dev, such as BLEU; 0 for none',
         minimum=0,
         free=True,
-        only=PAIR,
+        only=DECODES,
         once=('bleu_every',),
     )
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
@@ -250,6 +265,7 @@ class _SharedOptions:
     """The groups of options that all tasks share."""
 
     model: Model = Model()
+    image_model: ImageModel = declare.group(ImageModel, only=(*LAYERED, *models_with_all('image', 'texts')))
     data: Data = Data()
     train: Train = Train()
     decode: Decode = declare.group(Decode, free='evaluation', only=WRITES)

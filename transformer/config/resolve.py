@@ -14,8 +14,9 @@ from ml_collections import config_dict as mlc
 
 from transformer.config import declare
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
+from transformer.config.model import ImageModel
 from transformer.config.options import OPTIONS, Config, Data, Model, Train
-from transformer.config.tasks import FORMS, TASKS, tasks_with
+from transformer.config.tasks import FORMS, GROUP, TASKS, Images, tasks_with
 
 # Positions that are added to the logits of attention.
 BIASES = ('relative', 'buckets', 'alibi')
@@ -102,6 +103,8 @@ def _resolve(values: dict[str, object]) -> Config:
     resolved = dataclasses.replace(
         raw, model=_derive_model(raw), data=_derive_data(raw), train=_derive_train(raw)
     )
+    if has_meaning(OPTIONS, values, 'image_model.N'):
+        resolved = _derive_image_model(resolved)
     _check_combinations(resolved)
     return resolved
 
@@ -153,6 +156,36 @@ def _derive_model(config: Config) -> Model:
     )
 
 
+def _derive_image_model(config: Config) -> Config:
+    """Fills in what the encoders of images and texts share."""
+    own = {key: value for key, value in vars(config.image_model).items() if value is not None}
+    shared = {field.name: getattr(config.model, field.name) for field in dataclasses.fields(ImageModel)}
+    shared |= {'norm_embedding': False, 'init_std_positions': None}
+    config = dataclasses.replace(config, image_model=ImageModel(**(shared | own)))
+    if has(config, 'towers') and config.contrastive.d_e is None:
+        space = dataclasses.replace(config.contrastive, d_e=config.model.d_model)
+        config = dataclasses.replace(config, contrastive=space)
+    return config
+
+
+def image_tower(config: Config) -> Model:
+    """Returns all options of the encoder of images in a model that has texts, too."""
+    own, values = config.image_model, flatten(config)
+    if not has_meaning(OPTIONS, values, 'image_model.N'):
+        return config.model
+    normal = has_meaning(OPTIONS, values | {'model.init': own.init}, 'model.init_std')
+    std = config.model.init_std if normal and own.init_std_positions is None else own.init_std_positions
+    return dataclasses.replace(
+        config.model,
+        **vars(own) | {'init_std_positions': std},
+        d_k=own.d_model // own.h,
+        d_v=own.d_model // own.h,
+        norm_final=own.norm == 'pre',
+        token_types=0,
+        max_len=config.images.positions,
+    )
+
+
 def _derive_data(config: Config) -> Data:
     data, stride, values = config.data, config.data.stride, flatten(config)
     row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
@@ -201,6 +234,8 @@ def _check_combinations(config: Config) -> None:
         )
     _check_widths(config)
     _check_attention(model)
+    if has_meaning(OPTIONS, values, 'image_model.N'):
+        _check_image_model(config)
     _check_data(config)
     if train.accumulate is not None and train.microbatches % train.accumulate:
         raise ConfigError(
@@ -230,6 +265,19 @@ def _check_widths(config: Config) -> None:
         raise ConfigError(f'model.d_model={model.d_model}: must be even for model.bidirectional=True')
 
 
+def _check_image_model(config: Config) -> None:
+    tower = config.image_model
+    if tower.d_model % tower.h:
+        raise ConfigError(
+            f'image_model.h={tower.h}: image_model.d_model={tower.d_model} is not divisible by it'
+        )
+    even = {'sinusoidal': tower.d_model, 'rotary': tower.d_model // tower.h}.get(tower.positions, 2)
+    if even % 2:
+        raise ConfigError(
+            f'image_model.d_model={tower.d_model}: {even} must be even for {tower.positions} positions'
+        )
+
+
 def _check_attention(model: Model) -> None:
     """Rejects options that only full attention supports."""
     setting = f'model.attention={model.attention!r}'
@@ -252,6 +300,8 @@ def _check_data(config: Config) -> None:
         _check_text(config)
     if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
         raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
+    if has_meaning(OPTIONS, values, 'images.patch'):
+        _check_images(config)
     _check_positions(config)
     row = row_positions(config)
     if data.batch_tokens < row * train.microbatches:
@@ -263,11 +313,42 @@ def _check_data(config: Config) -> None:
         raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
 
 
+def _check_images(config: Config) -> None:
+    """Rejects options that do not fit the sizes of the encoder of images."""
+    images, width = config.images, image_tower(config).d_model
+    if config.model.kind == 'convolutional':
+        _check_residual(config.model, images)
+        return
+    if images.stem == 'convolutions' and (images.patch == 1 or math.isqrt(images.patch) ** 2 != images.patch):
+        raise ConfigError(f"images.patch={images.patch}: with images.stem='convolutions' 4, 9, 16 or 25, ...")
+    if images.sinusoids and width % 4:
+        raise ConfigError(f'model.d_model={width}: must be divisible by 4 for images.sinusoids=True')
+
+
+def _check_residual(model: Model, images: Images) -> None:
+    """Rejects options that a residual network cannot have."""
+    setting, stages = "model.kind='convolutional' for images", images.stages
+    if images.pool != 'mean':
+        raise ConfigError(f'images.pool={images.pool!r}: {setting} has no class token; choose mean')
+    if model.positions != 'none':
+        raise ConfigError(f'model.positions={model.positions!r}: {setting} needs none; choose none')
+    if images.patch != 1 << (stages - 1):
+        raise ConfigError(f'images.patch={images.patch}: {setting} needs a power of 2')
+    if model.N % stages:
+        raise ConfigError(f'model.N={model.N}: {setting} divides it among {stages} stages (images.patch)')
+    if model.d_model % (GROUP << (stages - 1)):
+        raise ConfigError(
+            f'model.d_model={model.d_model}: {setting} needs a multiple of {GROUP << (stages - 1)}, because '
+            f'the first of {stages} stages normalises groups of {GROUP} channels'
+        )
+
+
 def row_positions(config: Config) -> int:
     """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
-    if has_meaning(OPTIONS, flatten(config), 'images.patch'):
+    if not has(config, 'texts') and has(config, 'image'):
         return config.images.positions
-    return config.data.max_len if config.data.batching == 'bucketed' else config.data.row_len
+    one_text = config.data.batching in ('bucketed', 'padded')
+    return config.data.max_len if one_text else config.data.row_len
 
 
 def _check_text(config: Config) -> None:
@@ -312,7 +393,9 @@ def _check_positions(config: Config) -> None:
     if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
         lengths['data.max_len'] = data.max_len
     if has_meaning(OPTIONS, values, 'decode.extra_len'):
-        lengths['decode.max_source_len + decode.extra_len'] = decode.max_source_len + decode.extra_len
+        prompted = has_meaning(OPTIONS, values, 'decode.max_source_len')
+        name = 'decode.max_source_len + decode.extra_len' if prompted else 'decode.extra_len'
+        lengths[name] = decode.extra_len + (decode.max_source_len if prompted else 0)
     which = max(lengths, key=lengths.get)
     if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(

@@ -22,7 +22,7 @@ class Form(NamedTuple):
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
         `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text;
         texts that can be joined and cut anywhere (`running`); `vectors` of pieces, which depend on no other
-        piece.
+        piece; two `towers`, encoders of an image and of a text with vectors in one space.
     """
 
     kinds: tuple[str, ...]
@@ -41,7 +41,9 @@ FORMS = {
     'classes': _form('texts one_text encoder classes'),
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),
-    'image_classes': _form('image encoder classes', ('transformer',)),
+    'image_classes': _form('image encoder classes', ('transformer', 'convolutional')),
+    'image_writes': _form('texts one_text image writes', ('transformer', 'recurrent')),
+    'image_text': _form('texts one_text image towers', ('transformer',)),
     'vectors': _form('texts one_text vectors', ('table',)),
 }
 
@@ -62,6 +64,8 @@ TASKS = {
     'masked': Spec('pieces', 'masked'),
     'denoise': Spec('text_pair', 'denoise'),
     'images': Spec('image_classes', 'images'),
+    'captions': Spec('image_writes'),
+    'contrastive': Spec('image_text', 'contrastive'),
     'classify': Spec('classes', 'classify'),
     'labelling': Spec('tags', 'labelling'),
     'answers': Spec('spans', 'answers'),
@@ -77,6 +81,11 @@ def tasks_with(*parts: str) -> tuple[str, ...]:
 def models_with(*parts: str) -> Conditions:
     """Returns the condition that models have one of these parts."""
     return 'train.task', tasks_with(*parts)
+
+
+def models_with_all(*parts: str) -> Conditions:
+    """Returns the condition that models have all of these parts."""
+    return 'train.task', tuple(task for task, spec in TASKS.items() if FORMS[spec.form].has >= set(parts))
 
 
 def _group(options: type) -> object:
@@ -131,19 +140,51 @@ class Denoise:
     )
 
 
+# Channels that a residual network normalises together.
+GROUP = 8
+# Models whose layers read patches.
+_PATCHES = ('model.kind', ('transformer', 'recurrent'))
+# Images with one class each.
+_IMAGE_CLASSES = models_with_all('image', 'classes')
+
+
 @dataclasses.dataclass(frozen=True)
 class Images:
     """Images and their classes (Dosovitskiy et al. 2021)."""
 
     size: int = option(32, 'width and height of an image in pixels', minimum=1)
     pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
-    patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
-    classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=2)
+    patch: int = option(
+        4,
+        'width and height of a patch in pixels; must divide images.size. With convolutional layers, of the '
+        'pixels that a vector stands for: the sides are halved until then',
+        minimum=1,
+    )
+    stem: Literal['patches', 'convolutions'] = option(
+        'patches',
+        'what makes vectors of pixels: a linear map of each patch, or two convolutions, whose strides are '
+        'the root of images.patch each',
+        only=_PATCHES,
+    )
+    sinusoids: bool = option(
+        False,
+        "whether fixed sinusoids of a patch's row and column are added to its vector; model.positions are "
+        'added as well, unless they are none',
+        only=_PATCHES,
+    )
+    patch_bias: bool = option(
+        True, "whether the patches' linear map has a bias; CLIP's has none", only=_PATCHES
+    )
+    classes: int | None = option(
+        None, 'number of classes; by default as many as the data has', minimum=2, only=_IMAGE_CLASSES
+    )
     pool: Literal['token', 'mean'] = option(
         'token', "which vector the head reads: a class token's, or the mean of the patches'"
     )
-    begin: Literal['random', 'zeros'] = option(
-        'random', "first values of the class token and of the head's kernel; the authors' code has zeros"
+    begin: Literal['random', 'zeros', 'scaled'] = option(
+        'random',
+        "first values of the class token and of the head's kernel; the authors' code has zeros; scaled is "
+        "CLIP's token, N(0, 1/width)",
     )
     crop: int = option(
         0, 'pixels of black around a training image, from which a window of its size is cut', minimum=0
@@ -154,12 +195,16 @@ class Images:
     )
     magnitude: float = option(10.0, 'strength of these operations', minimum=0.0, maximum=10.0)
     mixup: float = option(
-        0.0, 'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)', minimum=0.0
+        0.0,
+        'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)',
+        minimum=0.0,
+        only=_IMAGE_CLASSES,
     )
     cutmix: float = option(
         0.0,
         'alpha: training images get a window of others, with an area from Beta(alpha, alpha)',
         minimum=0.0,
+        only=_IMAGE_CLASSES,
     )
 
     @property
@@ -173,9 +218,29 @@ class Images:
         return {'rgb': 3, 'grey': 1}[self.pixels]
 
     @property
+    def stages(self) -> int:
+        """Returns the number of stages of convolutional layers, each with half of the sides of the last."""
+        return self.patch.bit_length()
+
+    @property
     def positions(self) -> int:
         """Returns the number of patches of an image, plus one for a class token."""
         return (self.size // self.patch) ** 2 + (self.pool == 'token')
+
+
+@dataclasses.dataclass(frozen=True)
+class Contrastive:
+    """Images and texts with vectors in one space (Radford et al. 2021)."""
+
+    d_e: int | None = option(None, 'width of the space of images and texts, if not model.d_model', minimum=1)
+    causal: bool = option(
+        True, "whether a piece sees only earlier ones, so that only a text's end sees all, as in CLIP"
+    )
+    templates: str = option(
+        '{}',
+        'texts with {} for the name of a class, separated by |, whose mean vector stands for the class',
+        free='evaluation',
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +342,8 @@ class TaskOptions:
 
     masked: Masked = _group(Masked)
     denoise: Denoise = _group(Denoise)
-    images: Images = _group(Images)
+    images: Images = declare.group(Images, only=models_with('image'))
+    contrastive: Contrastive = _group(Contrastive)
     classify: Classify = _group(Classify)
     labelling: Labelling = _group(Labelling)
     answers: Answers = _group(Answers)

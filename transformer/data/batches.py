@@ -17,6 +17,7 @@ from transformer.data.rows import (
     Rows,
     bucketed,
     packed,
+    padded_rows,
     permutation,
     random_bits,
     row_generator,
@@ -115,11 +116,11 @@ class RowBatches(Ordered):
     """The batches of a split's examples, by step.
 
     Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
-    per row of `data.row_len` positions of the last text, or *bucketed*, examples of similar lengths
-    together (§5.1). A batch has rows of one group: the largest multiple of `microbatches` that
-    `data.batch_tokens` positions of the last text allow, but at least `microbatches`. A group's last batch
-    ends in empty rows. Rows are wide enough for the longest example, so that none is left out. Examples
-    without texts have a row each.
+    per row of `data.row_len` positions of the last text; *bucketed*, examples of similar lengths together
+    (§5.1); or *padded*, examples in rows of one width, so that all batches have equally many. A batch has
+    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions of the last
+    text allow, but at least `microbatches`. A group's last batch ends in empty rows. Rows are wide enough for
+    the longest example, so that none is left out. Examples without texts have a row each.
 
     A training epoch permutes the rows of each group, and the batches, by (seed, epoch). Without `train`
     there is one epoch, in a fixed order.
@@ -138,6 +139,8 @@ class RowBatches(Ordered):
             self.groups = [Rows(np.arange(number), np.arange(number + 1), {}, per_batch)]
         elif data.batching == 'packed':
             self.groups = packed(corpus, data, microbatches, seed)
+        elif data.batching == 'padded':
+            self.groups = padded_rows(corpus, data, microbatches)
         else:
             self.groups = bucketed(corpus, data, microbatches)
         super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)

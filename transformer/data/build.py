@@ -17,7 +17,7 @@ from transformer.data import languages, vocabulary
 from transformer.data import manifest as manifests
 from transformer.data.arrays import Dense, Ragged, ragged
 from transformer.data.codec import Codecs, FieldCodec
-from transformer.data.fields import Example, Reading, Tree
+from transformer.data.fields import Example, Image, Reading, Tree
 from transformer.data.sources import reader
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
@@ -26,7 +26,7 @@ from transformer.progress import Progress
 
 log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
-# The numbers of rows that are encoded at once: lines, whole files, or rows with images or labels alone.
+# The numbers of rows that are encoded at once: lines, whole files, or rows with images or without texts.
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of the tokenizer's progress
 _TRAINED_ON = 4_000_000  # the most sentences that a tokenizer learns from
@@ -236,7 +236,8 @@ def _write_split(
     """
     total = reader.count(data, reading, split, [origin['lines'] for origin in identity['files'][split]])
     texts = reading.texts()
-    size = _DENSE if not texts else _FILES if data.documents == 'files' else _CHUNK
+    has_images = any(isinstance(field, Image) for field in reading.fields.values())
+    size = _DENSE if has_images or not texts else _FILES if data.documents == 'files' else _CHUNK
     done = count = 0
     progress(split, done, total)
     while chunk := list(itertools.islice(rows, size)):

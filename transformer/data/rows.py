@@ -2,9 +2,10 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int, Shaped, UInt64
 
 from transformer.config import Data
 from transformer.data.dataset import Split
@@ -72,6 +73,15 @@ def padded(rows: list[list[int]], shape: tuple[int, int]) -> Tokens:
     return Tokens(tokens, segments, np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy())
 
 
+def stacked(
+    values: Sequence[Shaped[np.ndarray, '...']], rows: int, shape: tuple[int, ...]
+) -> Shaped[np.ndarray, 'R ...']:
+    """Joins bytes of one shape, such as images, to a batch with zeros at the end."""
+    batch = np.zeros((rows, *shape), np.uint8)
+    batch[: len(values)] = values
+    return batch
+
+
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
     """Lays out one example per row, in one group for each bucket that is not empty (§5.1).
 
@@ -91,6 +101,15 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
             own = {name: need if 2 * need <= width else width for name, need in needed.items()}
             groups.append(Rows(members, np.arange(len(members) + 1), own, per_batch))
     return groups
+
+
+def padded_rows(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
+    """Lays out one example per row, in one group, as wide as the longest example and `data.max_len`."""
+    longest = max(int(field.lengths.max()) for field in corpus.ragged().values())
+    width, number = max(data.max_len, longest), len(corpus)
+    widths = dict.fromkeys(corpus.ragged(), width)
+    per_batch = rows_per_batch(data, data.max_len, microbatches)
+    return [Rows(np.arange(number), np.arange(number + 1), widths, per_batch)]
 
 
 def bucket_widths(max_len: int, longest: int) -> list[int]:

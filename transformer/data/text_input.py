@@ -13,7 +13,7 @@ from transformer.data.arrays import Ragged
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset, Split, read_split
 from transformer.data.fields import Example, Reading
-from transformer.data.manifest import Manifest
+from transformer.data.manifest import Manifest, drops_text
 from transformer.data.rows import spans
 from transformer.data.sources import reader, text
 
@@ -75,7 +75,11 @@ def of_source(
 ) -> tuple[Given, dict[str, dict[str, str]]]:
     """Reads a split by its source's reader, and returns it with the name and hash of each file."""
     reader.check(data, reading)
-    rows = list(reader.rows(data, reading, split, reader.Report()))
+    report = reader.Report()
+    rows = list(reader.rows(data, reading, split, report))
+    if report.counts:
+        first = next(iter(report.first.values()))[0]
+        log.warning('data.%s: left out %s; the first is %s', split, drops_text(report.counts), first)
     origins = reader.READERS[data.source].origins(data, reading, split)
     if not rows:
         raise ConfigError(f'data.{split}: {origins[0].name} is empty')

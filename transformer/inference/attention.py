@@ -76,7 +76,7 @@ def attention_weights(
     by_kind: dict[str, dict[int, np.ndarray]] = {}
     for path, weights in jax.tree_util.tree_leaves_with_path(recorded):
         name = jax.tree_util.keystr(path, simple=True, separator='/')
-        stack, layer, kind = re.match(r'(\w+)/(?:layer_(\d+)/)?(\w+)/', name).groups()
+        stack, layer, kind = re.search(r'(\w+)/(?:layer_(\d+)/)?(\w+)/weights', name).groups()
         by_kind.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights[0])
     return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in by_kind.items()}
 

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, UInt8
 
-from transformer.config import Config, ConfigError, Decode, replace
-from transformer.data.rows import padded
+from transformer.config import Config, ConfigError, Decode, has, replace
+from transformer.data.rows import padded, stacked
 from transformer.inference import batch_shapes
 from transformer.inference.search import (
     Advance,
@@ -28,7 +28,7 @@ from transformer.inference.search import (
 )
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
-from transformer.tokens import PAD, UNK
+from transformer.tokens import PAD, UNK, Tokens
 
 # The most samples and the largest seed.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
@@ -140,30 +140,35 @@ def sampling_key(config: Config, seed: int | None) -> Array:
 def search(
     trained: Trained,
     asked: Asked,
-    rows: Sequence[list[int]],
+    rows: Sequence[list[int]] | Sequence[UInt8[np.ndarray, 'h w c']],
     numbers: Sequence[int],
     key: Array,
     on_done: OnDone = lambda rows: None,
     of_grammar: Sequence[int] | None = None,
     pieces: int | None = None,
 ) -> list[Hypotheses]:
-    """Searches for the outputs, the hypotheses, of each row of pieces.
+    """Searches for the outputs, the hypotheses, of each row of pieces or of each image.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
     number of rows of each finished batch. `of_grammar` has each row's number for `asked.grammar`. Pieces from
     `pieces` on, by default those that the tokenizer lacks, are never written.
     """
 
+    images = has(trained.config, 'image')
+
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple:
         column = lambda values, empty: np.array(
             [values[i] for i in indexes] + [empty] * (shape[0] - len(indexes)), np.int32
         )
         more = () if of_grammar is None else (column(of_grammar, 0),)
-        return padded([rows[i] for i in indexes], shape), column(numbers, -1), *more
+        chosen = [rows[i] for i in indexes]
+        source = stacked(chosen, shape[0], chosen[0].shape) if images else padded(chosen, shape)
+        return source, column(numbers, -1), *more
 
     pieces = pieces or trained.codecs[models.fields(trained.config)[-1]].size
     program = batch_shapes.program(search_rows, trained.config, asked, pieces)
-    return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, on_done)
+    lengths = [trained.config.images.positions] * len(rows) if images else [*map(len, rows)]
+    return batch_shapes.run(program, (trained.params, key), lengths, build, on_done)
 
 
 def search_rows(
@@ -174,13 +179,13 @@ def search_rows(
     key: Array,
     rows: tuple,
 ) -> Hypotheses:
-    """Searches for the outputs of one device's rows: pieces, numbers (-1 for an empty row), and a grammar's.
+    """Searches for the outputs of one device's rows: sources, numbers (-1 for an empty row), and a grammar's.
 
     Embedding rows from `pieces` on are never written. The key and a row's number give the
     row's own key.
     """
     settings, grammar, (source, number, *of_grammar) = asked.settings, asked.grammar, rows
-    width, lengths = source.tokens.shape[1], jnp.sum(source.segments, axis=1)
+    width, lengths = _sizes(source)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
     # An empty row is done after one step.
@@ -208,3 +213,10 @@ def search_rows(
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, number)
     choose = drawn(settings.temperature, settings.top_k, settings.top_p)
     return sample(*common, choose, keys)
+
+
+def _sizes(source: Tokens | UInt8[Array, 'B h w c']) -> tuple[int, Int[Array, 'B']]:
+    """Returns the width of a batch in pieces, and the pieces of each row; an image has none."""
+    if isinstance(source, Tokens):
+        return source.tokens.shape[1], jnp.sum(source.segments, axis=1)
+    return 0, jnp.zeros(source.shape[0], jnp.int32)

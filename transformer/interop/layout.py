@@ -15,7 +15,10 @@ from transformer.runs.hashes import named_leaves
 
 Arrays = dict[str, np.ndarray]
 # The options that are lengths of axes of arrays.
-_AXES = 'model.d_model', 'model.d_ff', 'model.h', 'model.max_len', 'model.token_types', 'images.patch'
+_AXES = (
+    'model.d_model', 'model.d_ff', 'model.h', 'model.max_len', 'model.token_types', 'images.patch',
+    'image_model.d_model', 'image_model.d_ff', 'image_model.h', 'contrastive.d_e',
+)  # fmt: skip
 # An imported model has no data, so it gets the data options of plain text.
 TEXT = {'data.source': 'text', 'data.name': None}
 
@@ -56,7 +59,8 @@ def named(params: Mapping) -> Arrays:
 def check_sizes(changes: Mapping[str, object], theirs: Mapping[str, np.ndarray]) -> None:
     """Raises ConfigError if options ask for more layers or longer axes than arrays have. Builds no model."""
     longest = max((length for array in theirs.values() for length in array.shape), default=0)
-    most = dict.fromkeys(('model.N', 'model.N_decoder'), len(theirs)) | dict.fromkeys(_AXES, longest)
+    layers = ('model.N', 'model.N_decoder', 'image_model.N')
+    most = dict.fromkeys(layers, len(theirs)) | dict.fromkeys(_AXES, longest)
     for key, limit in most.items():
         if isinstance(value := changes.get(key), int) and value > limit:
             raise ConfigError(f'{key}={value}: the {len(theirs)} arrays are of a smaller model')

@@ -33,16 +33,16 @@ class MultiHeadAttention(nn.Module):
         self.query = self._projection((m.h, m.d_k), fused_query, divisor=m.d_k**0.5)
         self.key = self._projection((m.h, m.d_k), fused_memory)
         self.value = self._projection((m.h, m.d_v), fused_memory)
-        self.output = self._projection((m.d_model,), None, axes=2)
+        self.output = self._projection((m.d_model,), None, axes=2, residual=True)
         self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
             self.positions = AttentionPositions(m)
 
     def _projection(
-        self, features: tuple[int, ...], fused: int | None, axes: int = 1, divisor: float = 1.0
+        self, features: tuple[int, ...], fused: int | None, axes: int = 1, **how: float | bool
     ) -> Linear:
         m = self.model
-        kernel_init = initializers.kernel(m, fused, divisor)
+        kernel_init = initializers.kernel(m, fused, **how)
         return Linear(m, features, axes, use_bias=m.biases == 'all', kernel_init=kernel_init)
 
     def _query(self, x: Float[Array, 'B Q D']) -> Float[Array, 'B Q H C']:

@@ -15,10 +15,11 @@ from typing import ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Model
 from transformer.nn import matmul
+from transformer.nn.encoders import ImageEncoder
 from transformer.nn.layers import Embedding, Softmax
 from transformer.tokens import EOS, START, Batch, Tokens
 
@@ -71,6 +72,53 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Array, 'R V'], object]:
         """Returns the logits of the token that follows `tokens`, and the state after them."""
         x, state = self.decoder.step(self.target_embedding(tokens), state, constants)
+        return self.logits(x), state
+
+
+class ImageWriter(nn.Module):
+    """A model that writes a text for an image (Vinyals et al. 2015), whose decoder attends to its patches.
+
+    Attributes:
+      make_image: makes the image's encoder.
+      make_pair: makes the decoder, beside an encoder that is not used.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ('text',)
+    model: Model
+    make_image: Callable[[], ImageEncoder]
+    make_pair: Callable[[Model], tuple[Callable, Callable]]
+
+    def setup(self):
+        self.image = self.make_image()
+        self.embedding = Embedding(self.model)
+        _, self.decoder = self.make_pair(self.model)
+        self.logits = Softmax(self.model, self.embedding)
+        nn.share_scope(self, self.logits)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """Returns the logits of every token."""
+        return matmul.logits(*self.factors(batch, train=train))
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
+        """Returns the vectors and the matrix whose product is the logits."""
+        text = batch['text']
+        memory = self.image.encoder(*self.image.embed(batch['image']), train=train)
+        x = self.embedding(shift_right(text.tokens, text.segments))
+        return self.logits.factors(self.decoder(x, text, memory, train=train))
+
+    def encode(self, source: UInt8[Array, 'B h w c']) -> object:
+        """Computes the memory of each image."""
+        return self.image.encoder(*self.image.embed(source[:, None]), train=False)
+
+    def start(self, memory: object, max_len: int) -> tuple[object, object]:
+        """Prepares the decoder for its first token, with room for `max_len` tokens."""
+        return self.decoder.start(memory, memory.segments.shape[0], max_len)
+
+    def step(
+        self, constants: object, state: object, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], object]:
+        """Returns the logits of the token that follows `tokens`, and the state after them."""
+        x, state = self.decoder.step(self.embedding(tokens), state, constants)
         return self.logits(x), state
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Config
 from transformer.nn import models
@@ -53,8 +53,8 @@ def _apply(config: Config, params: models.Params, method: str, *arguments, **opt
     return models.build(config).apply({'params': params}, *arguments, method=method, **options)
 
 
-def encode(config: Config, params: Params, source: Tokens):
-    """Computes the memory of a source. A prompt's memory is the prompt itself."""
+def encode(config: Config, params: Params, source: Tokens | UInt8[Array, 'B h w c']):
+    """Computes the memory of a source, texts or images. A prompt's memory is the prompt itself."""
     if isinstance(params, tuple):
         return tuple(encode(config, one, source) for one in params)
     return _apply(config, params, 'encode', source)

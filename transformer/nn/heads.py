@@ -102,7 +102,36 @@ class ImageClasses(nn.Module):
 
     def __call__(self, x: Float[Array, 'B S D'], batch: Batch) -> Float[Array, 'B K']:
         del batch
-        return self.head(x[:, 0] if self.images.pool == 'token' else jnp.mean(x, axis=1)).astype(jnp.float32)
+        return self.head(pool_image(x, self.images)).astype(jnp.float32)
+
+
+def pool_image(x: Float[Array, 'B S D'], images: Images) -> Float[Array, 'B D']:
+    """Returns the class token's vector or, without a class token, the mean of the patches'."""
+    return x[:, 0] if images.pool == 'token' else jnp.mean(x, axis=1)
+
+
+class Projection(nn.Module):
+    """A head that maps an example's vector into a space of width `width`, without a bias.
+
+    Attributes:
+      images: how the vector of an image is pooled; None for texts, whose vector is their last piece's. Their
+        batch's `weight` [R E] gives the number of examples of a row.
+    """
+
+    model: Model
+    width: int
+    images: Images | None
+
+    def setup(self):
+        kernel = nn.initializers.normal(self.model.d_model**-0.5)
+        self.projection = Linear(self.model, (self.width,), use_bias=False, kernel_init=kernel)
+
+    def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R *E W']:
+        if self.images is None:
+            vectors = pool_examples(x, batch['text'], batch['weight'].shape[1], 'last')
+        else:
+            vectors = pool_image(x, self.images)
+        return self.projection(vectors).astype(jnp.float32)
 
 
 # Makes a form's head from the config and the text encoder's embedding, if there is one.
@@ -130,6 +159,8 @@ def _group(config: Config) -> object:
 def blank(config: Config, rows: int, length: int) -> Batch:
     """Returns the fields of a batch that the head reads beside vectors and texts, without content."""
     form = form_of(config)
+    if form == 'image_text':
+        return {'weight': np.ones((rows, 1), np.float32)}
     if form == 'pieces':
         return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}
     if form == 'vectors':
@@ -152,6 +183,8 @@ def blank_labels(config: Config, rows: int, length: int) -> Batch:
             return {'tags': Tokens(zeros(length) + 1, zeros(length) + 1, zeros(length))}
         case 'spans':
             return {'span': zeros(1, 2), 'weight': ones(1)}
+        case 'image_writes':
+            return {'weight': ones(1)}
         case 'image_classes':
             return {'label': zeros(), 'weight': ones()}
         case _:

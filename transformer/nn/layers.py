@@ -210,7 +210,11 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
         m = self.model
-        through = lambda x, width, name: linear(m, width, use_bias=m.biases != 'none', name=name)(x)
+
+        def through(x, width, name):
+            kernel_init = initializers.kernel(m, residual=name == 'outer')
+            return Linear(m, (width,), use_bias=m.biases != 'none', kernel_init=kernel_init, name=name)(x)
+
         inner = through(x, m.d_ff, 'inner')
         if m.activation in GATED:
             inner = GATED[m.activation](inner) * through(x, m.d_ff, 'gate')

@@ -3,7 +3,7 @@
     model(batch, train) -> logits                    every model; of `vectors`, decisions with their logits
     factors(batch, train) -> (vectors, matrix)       models that predict pieces: logits are their product
     outputs(batch, train) -> vectors [B S D]         encoders
-    encode(source: Tokens) -> memory                 models that write
+    encode(source) -> memory                         models that write, of `Tokens` or of images
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
     read_on(batch, train) -> (factors, state)        recurrent language models: rows that continue `carried`
@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from transformer.config import FORMS, Config, form_of, has
+from transformer.config import FORMS, Config, form_of, has, image_tower
 from transformer.nn import convolutional, heads, recurrent, stacks
-from transformer.nn.decoders import EncoderDecoder, LanguageModel
-from transformer.nn.encoders import ImageEncoder, TextEncoder
+from transformer.nn.decoders import EncoderDecoder, ImageWriter, LanguageModel
+from transformer.nn.encoders import ImageEncoder, TextEncoder, TwoTowers
+from transformer.nn.resnet import ResNet
 from transformer.nn.word_vectors import WordVectors
 from transformer.tokens import Batch, Tokens
 
@@ -41,14 +42,31 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
     m = config.model
     if has(config, 'pair'):
         return EncoderDecoder(m, kind.make_pair)
+    if has(config, 'image') and has(config, 'writes'):
+        make_image = lambda: ImageEncoder(image_tower(config), config.images, kind.make_encoder, None)
+        return ImageWriter(m, make_image, kind.make_pair)
     if form == 'text':
         return LanguageModel(m, kind.make_decoder)
     if form == 'vectors':
         return WordVectors(m, config.words)
+    if has(config, 'towers'):
+        return _two_towers(kind, config)
     make_head = functools.partial(heads.HEADS[form], config)
+    if has(config, 'image') and kind is convolutional:
+        return ResNet(m, config.images, make_head)
     if has(config, 'image'):
         return ImageEncoder(m, config.images, kind.make_encoder, make_head)
     return TextEncoder(m, kind.make_encoder, make_head)
+
+
+def _two_towers(kind: ModuleType, config: Config) -> TwoTowers:
+    images, (own, text) = image_tower(config), (config.contrastive, config.model)
+    head = lambda model, images: lambda _: heads.Projection(model, own.d_e, images)
+    make_text_encoder = functools.partial(kind.make_encoder, causal=own.causal)
+    return TwoTowers(
+        lambda: ImageEncoder(images, config.images, kind.make_encoder, head(images, config.images)),
+        lambda: TextEncoder(text, make_text_encoder, head(text, None)),
+    )
 
 
 # Makes the module of each kind and form (config/tasks.py lists them) from a config.
@@ -76,7 +94,8 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     texts = dict.fromkeys(fields(config), Tokens(tokens, np.ones_like(tokens), positions))
     if has(config, 'image'):
         size, channels = config.images.size, config.images.channels
-        texts['image'] = np.zeros((rows, size, size, channels), np.uint8)
+        examples = (1,) if texts else ()
+        texts['image'] = np.zeros((rows, *examples, size, size, channels), np.uint8)
     return texts | heads.blank(config, rows, length)
 
 

@@ -36,6 +36,27 @@ def sinusoid(length: int, d_model: int, kind: str, dtype=np.float32) -> Float[np
     return waves.reshape(length, d_model).astype(dtype)
 
 
+def grid_sinusoid(side: int, d_model: int) -> Float[np.ndarray, 'S D']:
+    """Computes sinusoids of the columns x and rows y of a square grid, row by row (Chen et al. 2021).
+
+    The vector of (x, y) is [sin xω, cos xω, sin yω, cos yω] with ω_i = 10000^(-i / (d/4 - 1)), i < d/4, as in
+    the code of MoCo v3 and of plain ViT (Beyer et al. 2022).
+    """
+    along = sinusoid(side, d_model // 2, 't2t', np.float64)
+    y, x = np.divmod(np.arange(side**2), side)
+    return np.concatenate([along[x], along[y]], axis=1).astype(np.float32)
+
+
+def resize_grid(table: Float[np.ndarray, 'S D'], side: int) -> Float[np.ndarray, 'T D']:
+    """Resizes the vectors of a square grid to another one, bilinearly between the middles of its cells."""
+    old = math.isqrt(len(table))
+    place = np.clip((np.arange(side) + 0.5) * old / side - 0.5, 0, old - 1)
+    share = np.maximum(1 - np.abs(place[:, None] - np.arange(old)), 0)
+    grid = table.reshape(old, old, -1).astype(np.float64)
+    resized = np.einsum('yY,xX,YXD->yxD', share, share, grid)
+    return resized.reshape(side**2, -1).astype(table.dtype)
+
+
 class InputPositions(nn.Module):
     """A sum of each embedding and its position's encoding, if positions are sinusoidal or learned.
 

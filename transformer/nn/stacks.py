@@ -197,9 +197,9 @@ def make_pair(m: Model) -> tuple[Encoder, Decoder]:
     return Encoder(encoder, source, dropout), Decoder(decoder, target, dropout)
 
 
-def make_encoder(m: Model) -> Encoder:
-    """Makes an encoder alone."""
-    return Encoder(Stack(m, m.N, causal=False, name='encoder'), *_make_inputs(m))
+def make_encoder(m: Model, *, causal: bool = False) -> Encoder:
+    """Makes an encoder alone; `causal` if a token sees none after it."""
+    return Encoder(Stack(m, m.N, causal=causal, name='encoder'), *_make_inputs(m))
 
 
 def make_decoder(m: Model) -> Decoder:

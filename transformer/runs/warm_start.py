@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from absl import logging
 from etils import epath
 
@@ -16,10 +17,12 @@ from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.foreign import read_given
 from transformer.nn import models
+from transformer.nn.positions import resize_grid
 from transformer.runs import restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
 
+_POSITIONS = 'positions/table'  # the name of an image classifier's table of learned positions
 # The part of a model that a run's parameters become, before its folder: image=runs/vit.
 _PLACE = re.compile(r'([a-z_]+)=(.+)', re.DOTALL)
 
@@ -29,8 +32,9 @@ class Start(NamedTuple):
 
     Attributes:
       record: the contents of init_from.json, also in result.json: `workdir`, `checkpoint`, `steps`, `place`,
-        `params_sha256`; `taken`, the names of the copied parameters; and `left`, the reason not to copy each
-        other parameter of either model. With several runs, `starts` has the record of each.
+        `params_sha256`; `taken`, the names of the copied parameters; `resized`, those of them that are
+        positions of another grid; and `left`, the reason not to copy each other parameter of either model.
+        With several runs, `starts` has the record of each.
       codecs: the runs' codecs, by field.
     """
 
@@ -111,7 +115,7 @@ def start(config: Config, found: Sequence[WarmStart], folder: epath.Path) -> Sta
     return Start(record, codecs_of(config, found))
 
 
-def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
+def first_params(config: Config, record: dict[str, object], fresh: models.Params) -> models.Params:
     """Returns the parameters before the first update: those taken from other runs, and the rest from `fresh`.
 
     Raises:
@@ -125,7 +129,8 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
             raise ConfigError(
                 f'--init_from={one["workdir"]}: its checkpoint {choice} has changed since the start'
             )
-        other = placed(other, one.get('place', ''))
+        place = one.get('place', '')
+        other = fit_positions(config, run.config, placed(other, place), place, fresh)
         common, _ = compare_leaves(fresh, other)
         if lacking := sorted(set(one['taken']) - set(common)):
             raise ConfigError(f'init_from.json: {lacking[0]!a}: no parameter of both models')
@@ -136,6 +141,35 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
 def placed(tree, place: str):
     """Returns a tree of parameters as the part `place` of a larger tree, or unchanged if it is ''."""
     return {place: tree} if place else tree
+
+
+def fit_positions(config: Config, other: Config, tree, place: str, own):
+    """Resizes an image classifier's learned positions to the grid of patches of the new model's images.
+
+    A class token keeps its position. Rows of the table that images do not use become 0.
+
+    Args:
+      config, other: the new model's config and the image classifier's. Other runs' trees stay as they are.
+      tree: the other run's parameters at their place in the new model, or their shapes.
+      own: the new model's parameters.
+    """
+    name = f'{place}/{_POSITIONS}' if place else _POSITIONS
+    ours, theirs = named_leaves(own).get(name), named_leaves(tree).get(name)
+    if ours is None or theirs is None or not (configs.has(config, 'image') and configs.has(other, 'image')):
+        return tree
+    grids = [
+        (one.images.size // one.images.patch, int(one.images.pool == 'token')) for one in (config, other)
+    ]
+    if configs.has(other, 'texts') or grids[0] == grids[1] or ours.shape[1] != theirs.shape[1]:
+        return tree
+    (side, token), (old, old_token) = grids
+    table = jax.ShapeDtypeStruct(ours.shape, theirs.dtype)
+    if isinstance(theirs, np.ndarray):
+        table = np.zeros(ours.shape, theirs.dtype)
+        table[: min(token, old_token)] = theirs[: min(token, old_token)]
+        table[token : token + side**2] = resize_grid(theirs[old_token : old_token + old**2], side)
+    leaves = named_leaves(tree) | {name: table}
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves.values())
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
@@ -168,6 +202,8 @@ def describe(record: dict[str, object]) -> Iterator[str]:
             f'{place}starts from {one["workdir"]}, checkpoint {one["checkpoint"]} (step {steps}): '
             f'{len(one["taken"])} arrays taken, {len(one["left"])} left out'
         )
+        if one.get('resized'):
+            yield f'  resized to the new grid of patches: {", ".join(one["resized"])}'
         for reason in dict.fromkeys(one['left'].values()):
             first, *others = [name for name, its_reason in one['left'].items() if its_reason == reason]
             yield f'  {reason}: {first}' + (f' and {len(others)} more' if others else '')
@@ -183,11 +219,13 @@ def _form(leaf) -> str:
 
 def _record(config: Config, origin: WarmStart) -> dict[str, object]:
     run = origin.run
-    other = placed(models.parameter_shapes(run.config), origin.place)
-    taken, left = compare_leaves(models.parameter_shapes(config), other)
+    own, theirs = models.parameter_shapes(config), placed(models.parameter_shapes(run.config), origin.place)
+    other = fit_positions(config, run.config, theirs, origin.place, own)
+    taken, left = compare_leaves(own, other)
     if not taken:
         name, reason = next(iter(left.items()))
         raise ConfigError(f'{origin.asked}: shares no parameter with the new model; first: {name}: {reason}')
+    resized = [] if other is theirs else [name for name in taken if name.endswith(_POSITIONS)]
     params, its_origin = restore.restore_params(run.config, run.folder, origin.choice)
     folder = str(run.folder)
     return {
@@ -199,6 +237,7 @@ def _record(config: Config, origin: WarmStart) -> dict[str, object]:
         'params_sha256': fingerprint(jax.device_get(params)),
         'taken': taken,
         'left': left,
+        **({'resized': resized} if resized else {}),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from transformer.config import ConfigError
 from transformer.config.flag import Flag
 
 
@@ -24,6 +25,7 @@ class TaskCommand(NamedTuple):
       examples: example calls, with {} for the program.
       text: the flag that gives one text in place of standard input, if any.
       reads: the `lines` of standard input, the `files` named in the call, or `none` of both.
+      of_files: the verb for files, if a command that reads lines answers files, too, where a call names some.
       writes: lists of `hypotheses` (with --scores and --json); `vectors` as JSON; `likelihoods` of given
         texts; or a `figure`.
       engines: whether another program can search in place of ours (--engine); its verb is `hypotheses`.
@@ -37,6 +39,7 @@ class TaskCommand(NamedTuple):
     examples: tuple[str, ...] = ()
     text: str = ''
     reads: Literal['lines', 'files', 'none'] = 'lines'
+    of_files: str = ''
     writes: Literal['hypotheses', 'vectors', 'likelihoods', 'figure'] = 'hypotheses'
     engines: bool = False
     note: str = ''
@@ -62,6 +65,23 @@ class Tool(NamedTuple):
 
 # Flags of commands that search.
 NBEST = {'nbest': Flag(int, 1, 'number of hypotheses to write for each line', 'N', least=1, argument='best')}
+CLASSIFY = {
+    **NBEST,
+    'classes': Flag(
+        str,
+        None,
+        'names of classes, separated by commas, for a model that compares images with texts',
+        'NAME,NAME,...',
+    ),
+}
+POOL = {
+    'pool': Flag(
+        str,
+        None,
+        "a text's vector: the mean of all pieces', or the first piece's (default: masked.pool)",
+        choices=('mean', 'first'),
+    )
+}
 SEARCH = {
     **NBEST,
     'samples': Flag(
@@ -129,3 +149,9 @@ FIGURE = TaskCommand(
     reads='none',
     writes='figure',
 )
+
+
+def check_own_classes(classes: str | None) -> None:
+    """Raises ConfigError if a call names classes for a model that has its own."""
+    if classes is not None:
+        raise ConfigError(f'classes={classes!r}: the model has classes of its own; leave this out')

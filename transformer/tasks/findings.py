@@ -191,6 +191,22 @@ def equal(outcome: Outcome) -> Iterator[Finding]:
         )
 
 
+def repeat(lines: Sequence[str]) -> bool:
+    """Returns whether in most lines fewer than half of the words are different ones."""
+    words = [line.split() for line in lines]
+    return sum(2 * len(set(line)) < len(line) for line in words) > len(words) / 2
+
+
+def repeated(outcome: Outcome) -> Iterator[Finding]:
+    """Yields a finding if most outputs repeat their words."""
+    if repeat(outcome.lines):
+        yield Finding(
+            'in most outputs fewer than half of the words are different ones',
+            'the model goes in circles: it knows which words there are, but not what it has written',
+            _TRAIN_LONGER,
+        )
+
+
 def unanswered(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
     """Yields a finding if the answers are few of the classes."""
     answered = len({*outcome.lines} & {*names})

@@ -261,6 +261,34 @@ def class_sums(
     return {'unsmoothed' if name == 'nll' else name: value for name, value in sums.items()}
 
 
+def pair_sums(a: Float[Array, 'M N D'], b: Float[Array, 'M N D'], weights: Float[Array, 'M N']) -> Sums:
+    """Computes the cross-entropy of each pair among its microbatch's pairs (Radford et al. 2021, figure 3).
+
+        loss_i = -1/2 (log softmax_j(a_i · b_j)_i + log softmax_j(b_i · a_j)_i)
+
+    Pairs without weight are no negatives. All others are, even if two pairs have the same a.
+
+    Returns:
+      - `loss`: the loss in nats.
+      - `correct`: the mean weight of both directions' likeliest partners that are right.
+      - `guess`: the loss if all partners of a microbatch were equally likely, ln of their number.
+      - `weight`: the weight of all pairs.
+    """
+    logits = jnp.einsum('MID,MJD->MIJ', a, b, precision=jax.lax.Precision.HIGHEST)
+    own = jnp.broadcast_to(jnp.arange(logits.shape[1]), weights.shape)
+    real = weights[:, None] > 0
+    directions = [
+        cross_entropy_sums(jnp.where(real, one, -1e9), own, weights, 0.0)
+        for one in (logits, logits.swapaxes(1, 2))
+    ]
+    pairs = jnp.sum(weights > 0, axis=1)
+    return {
+        **{name: sum(one[name] for one in directions) / 2 for name in ('loss', 'correct')},
+        'guess': jnp.sum(jnp.sum(weights, axis=1) * jnp.log(jnp.maximum(pairs, 1))),
+        'weight': jnp.sum(weights),
+    }
+
+
 def means(sums: Mapping[str, float]) -> dict[str, float]:
     """Computes every sum per unit of weight, with `nll` as `perplexity` and `correct` as `accuracy`.
 

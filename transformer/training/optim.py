@@ -8,10 +8,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Config, ConfigError, Train
+from transformer.config import Config, ConfigError, Train, has
+from transformer.nn import encoders
 
 # The names of parameters without weight decay.
-UNDECAYED = ('bias', 'scale')
+UNDECAYED = ('bias', 'scale', 'log_scale')
+# The bounds within which every update leaves parameters of a name, if a model has them.
+BOUNDS = {'log_scale': encoders.LOG_SCALE_BOUNDS}
 
 
 def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, '']:
@@ -63,6 +66,8 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     if train.weight_decay:
         parts.append(optax.add_decayed_weights(train.weight_decay, _decayed))
     parts.append(optax.scale_by_learning_rate(schedule))
+    if has(config, 'towers'):
+        parts.append(optax.stateless(_within_bounds))
     if train.frozen is not None:
         still = optax.masked(optax.set_to_zero(), functools.partial(frozen, train.frozen))
         parts = [still, *parts, still]
@@ -115,6 +120,17 @@ def frozen(prefixes: str, params):
 
 def _leaves(params):
     return jax.tree_util.tree_flatten_with_path(params)[0]
+
+
+def _within_bounds(updates, params):
+    """Cuts updates so that parameters with bounds stay within them."""
+
+    def cut(path, update, value):
+        if path[-1].key not in BOUNDS:
+            return update
+        return jnp.clip(value + update, *BOUNDS[path[-1].key]) - value
+
+    return jax.tree_util.tree_map_with_path(cut, updates, params)
 
 
 def _decayed(params):

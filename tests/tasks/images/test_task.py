@@ -21,7 +21,10 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Image
 from transformer.data.generated import pictures
 from transformer.data.sources import images
-from transformer.nn import encoders
+from transformer.nn import encoders, models
+from transformer.nn.positions import resize_grid
+from transformer.runs import warm_start
+from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
 from transformer.training.step import gradients, initial_state
 
@@ -131,6 +134,105 @@ def test_the_mean_of_patches_without_a_class_token():
         params['head']['bias']
     )
     np.testing.assert_allclose(programs.apply(config, params, {'image': images}), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('positions', ['none', 'learned'])
+def test_sinusoids_of_rows_and_columns(positions):
+    """They are added to the patches, not to the class token, beside the model's own positions."""
+    options = OPTIONS | {'images.sinusoids': True, 'model.positions': positions}
+    config, without = (resolve(config_dict(options | {'images.sinusoids': on})) for on in (True, False))
+    params = initial_state(config).params
+    assert ('positions' in params) == (positions == 'learned')
+    pixels = jnp.asarray(np.random.default_rng(1).integers(0, 256, (1, 1, 6, 6, 1)), jnp.uint8)
+    vectors = [
+        np.float64(models.build(one).apply({'params': params}, pixels, method='embed')[0])
+        for one in (config, without)
+    ]
+    difference = (vectors[0] - vectors[1])[0]
+    np.testing.assert_array_equal(difference[0], 0)
+    for place in range(9):
+        y, x = divmod(place, 3)
+        waves = [[np.sin(at), np.sin(at * 1e-4), np.cos(at), np.cos(at * 1e-4)] for at in (x, y)]
+        np.testing.assert_allclose(difference[1 + place], np.concatenate(waves), atol=1e-5)
+
+
+@pytest.mark.parametrize(('patch', 'side'), [(4, 2), (9, 1)])
+def test_convolutional_stem(patch, side):
+    """Two convolutions in numpy: windows of 2s - 1 pixels every s pixels, zeros outside of the image."""
+    size, stride = patch * side, {4: 2, 9: 3}[patch]
+    sizes = {'images.size': size, 'images.patch': patch, 'model.activation': 'relu', 'images.pool': 'mean'}
+    config = resolve(config_dict(OPTIONS | sizes | {'images.stem': 'convolutions'}))
+    params = initial_state(config).params
+    assert 'patch' not in params
+    params['stem'] = jax.tree.map(
+        lambda leaf: jnp.asarray(np.random.default_rng(leaf.size).normal(size=leaf.shape), jnp.float32),
+        params['stem'],
+    )
+    pixels = np.random.default_rng(3).integers(0, 256, (2, size, size, 1)).astype(np.uint8)
+
+    def convolved(x, layer):
+        # As TensorFlow pads: the odd pixel is behind.
+        width, padded = 2 * stride - 1, stride - 1
+        before = padded // 2
+        x = np.pad(x, ((before, padded - before),) * 2 + ((0, 0),))
+        places = range(0, len(x) - width + 1, stride)
+        kernel, bias = np.float64(layer['kernel']), np.float64(layer['bias'])
+        rows = [[np.tensordot(x[i : i + width, j : j + width], kernel, 3) for j in places] for i in places]
+        return np.array(rows) + bias
+
+    embedded = models.build(config).apply({'params': params}, jnp.asarray(pixels)[:, None], method='embed')[0]
+    for picture, vectors in zip(pixels, embedded, strict=True):
+        x = np.maximum(convolved(picture / 127.5 - 1, params['stem']['first']), 0)
+        expected = convolved(x, params['stem']['second']).reshape(side**2, -1)
+        np.testing.assert_allclose(vectors, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ('option', 'value', 'change'),
+    [
+        ('images.patch', 2, {'images.stem': 'convolutions'}),
+        ('model.d_model', 6, {'images.sinusoids': True, 'model.h': 2}),
+    ],
+)
+def test_sizes_that_stem_and_sinusoids_need(option, value, change):
+    with pytest.raises(ConfigError, match=f'^{option}={value}'):
+        resolve(config_dict(OPTIONS | {option: value} | change))
+
+
+@pytest.mark.parametrize('place', ['', 'image'])
+def test_warm_start_with_another_grid(place):
+    """The positions of 3 x 3 patches become those of 4 x 4; the class token keeps its own."""
+    old = resolve(config_dict(OPTIONS))
+    new = resolve(config_dict(OPTIONS | {'images.size': 8, 'model.max_len': 19}))
+    own, theirs = (jax.device_get(initial_state(one).params) for one in (new, old))
+    own, theirs = ({place: tree} if place else tree for tree in (own, theirs))
+    of = lambda tree: (tree[place] if place else tree)['positions']['table']
+    fitted = warm_start.fit_positions(new, old, theirs, place, own)
+    np.testing.assert_array_equal(of(fitted)[0], of(theirs)[0])
+    np.testing.assert_array_equal(of(fitted)[1:17], resize_grid(of(theirs)[1:], 4))
+    np.testing.assert_array_equal(of(fitted)[17:], 0)
+    assert of(fitted)[1].tolist() == of(theirs)[1].tolist()  # the corners stay
+    shapes = jax.eval_shape(lambda: theirs)
+    assert of(warm_start.fit_positions(new, old, shapes, place, own)).shape == (19, 8)
+    taken, left = warm_start.compare_leaves(own, fitted)
+    assert not left and len(taken) == len(jax.tree.leaves(own))
+    # Without a class token, only the patches' positions are there.
+    mean = resolve(config_dict(OPTIONS | {'images.pool': 'mean', 'model.max_len': 10}))
+    rows = of(warm_start.fit_positions(mean, old, theirs, place, own | theirs))
+    np.testing.assert_array_equal(rows, np.concatenate([of(theirs)[1:], np.zeros((1, 8))]))
+    # The same grid stays as it is, and so do the positions of texts.
+    assert warm_start.fit_positions(old, old, theirs, place, own) is theirs
+
+
+def test_training_that_starts_with_another_grid(trained, digits, tmp_path):
+    options = OPTIONS | {'data.dir': str(digits), 'images.patch': 3, 'model.max_len': 5, 'train.steps': 1}
+    action.run_training(
+        resolve(config_dict(options)), epath.Path(tmp_path / 'run'), '', init_from=(str(trained),)
+    )
+    start = Run.open(epath.Path(tmp_path / 'run')).start()
+    assert start['resized'] == ['positions/table'] and 'positions/table' in start['taken']
+    assert list(start['left']) == ['patch/kernel']
+    assert any('positions/table' in line for line in warm_start.describe(start))
 
 
 @pytest.mark.parametrize('begin', ['random', 'zeros'])

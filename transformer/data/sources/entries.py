@@ -9,6 +9,7 @@ from etils import epath
 
 from transformer.config import ConfigError, Data
 
+_WHERE = re.compile(r'(.+?)\[([^][=:]+)=([^][]*)\](\[.*\])?')
 _SLICE = re.compile(r'(.+)\[(?:(\d+)(%?))?:(?:(\d+)(%?))?\]')
 
 
@@ -20,6 +21,7 @@ class Entry(NamedTuple):
       suffix: the slice as written, such as `[:90%]` or `[:100]`.
       start, stop: the ends of the part that is read.
       percent: whether these are percentages, not numbers of items.
+      where: a column and the value that it has in the rows of a table that are read; None for all rows.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Entry(NamedTuple):
     start: int = 0
     stop: int = 100
     percent: bool = True
+    where: tuple[str, str] | None = None
 
     def part(self, size: int) -> slice:
         """Returns the part of `size` items that is read."""
@@ -35,8 +38,11 @@ class Entry(NamedTuple):
         return slice(min(self.start, size), min(self.stop, size))
 
 
-def parse(data: Data, split: str) -> Iterator[Entry]:
+def parse(data: Data, split: str, table: bool = False) -> Iterator[Entry]:
     """Yields the entries of the option `data.<split>`.
+
+    Args:
+      table: whether NAME[COLUMN=VALUE], perhaps with a slice, is some rows of a table.
 
     Raises:
       ConfigError: an entry has no name, or its slice is malformed.
@@ -44,21 +50,31 @@ def parse(data: Data, split: str) -> Iterator[Entry]:
     for entry in map(str.strip, getattr(data, split).split(',')):
         if not entry:
             raise ConfigError(f'data.{split}={getattr(data, split)}: an empty name')
-        if not entry.endswith(']'):
-            yield Entry(entry)
-            continue
-        match = _SLICE.fullmatch(entry)
-        name, start, of_start, stop, of_stop = match.groups() if match else ('', None, None, None, None)
-        percent = '%' in (of_start, of_stop)
-        most = 100 if percent else sys.maxsize
-        first, last = int(start or 0), int(stop or most)
-        same_unit = None in (start, stop) or of_start == of_stop
-        if (start is None and stop is None) or not same_unit or not first < last <= most:
-            raise ConfigError(
-                f'data.{split}: {entry} is no slice; write NAME[:90%], NAME[90%:], NAME[10%:20%] or, in '
-                'examples, NAME[:100]'
-            )
-        yield Entry(name, entry.removeprefix(name), first, last, percent)
+        where = _WHERE.fullmatch(entry) if table else None
+        if where:
+            name, *condition, slice_of_rows = where.groups()
+            one = _sliced(data, split, name + (slice_of_rows or ''))
+            yield one._replace(suffix=entry.removeprefix(name), where=tuple(condition))
+        else:
+            yield _sliced(data, split, entry)
+
+
+def _sliced(data: Data, split: str, entry: str) -> Entry:
+    """Parses an entry that can end with a slice."""
+    if not entry.endswith(']'):
+        return Entry(entry)
+    match = _SLICE.fullmatch(entry)
+    name, start, of_start, stop, of_stop = match.groups() if match else ('', None, None, None, None)
+    percent = '%' in (of_start, of_stop)
+    most = 100 if percent else sys.maxsize
+    first, last = int(start or 0), int(stop or most)
+    same_unit = None in (start, stop) or of_start == of_stop
+    if (start is None and stop is None) or not same_unit or not first < last <= most:
+        raise ConfigError(
+            f'data.{split}: {entry} is no slice; write NAME[:90%], NAME[90%:], NAME[10%:20%] or, in '
+            'examples, NAME[:100]'
+        )
+    return Entry(name, entry.removeprefix(name), first, last, percent)
 
 
 def root(data: Data) -> epath.Path:

@@ -1,11 +1,13 @@
 """Reads images from files: folders of image files by class, and MNIST's idx files."""
 
+import functools
 import hashlib
 import io
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import PIL.Image
@@ -22,20 +24,48 @@ from transformer.data.sources.text import SourceFile
 
 log = logging.getLogger(__name__)
 FORMATS = ('PNG', 'JPEG', 'GIF', 'WEBP', 'BMP')  # by the names that Pillow gives them
+MOST_BYTES = 256 << 20  # of a picture in an archive
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.gif', '.webp', '.bmp')
 
 _HIDDEN = ('.', '__MACOSX')  # how names begin that programs add to folders
 _IDX_BYTES = 8  # idx's code of unsigned bytes
 
 
+class PictureError(ConfigError):
+    """A picture is missing or cannot be read."""
+
+
+def is_hidden(path: str) -> bool:
+    """Returns whether a file, or a folder that it is in, is one that programs add."""
+    return any(part.startswith(_HIDDEN) for part in path.split('/'))
+
+
 def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Reads an image (a GIF's first) in grey or RGB, resized to `size`, with white for transparent parts."""
+    """Reads an image (a GIF's first) in grey or RGB, resized to `size`, with white for transparent parts.
+
+    Raises:
+      PictureError: it is missing, empty, damaged, or too large.
+    """
+    return decode(content_of(path), str(path), size)
+
+
+def content_of(path: epath.Path) -> bytes:
+    """Returns the bytes of a file, or raises PictureError."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f'{path}: {error.strerror}') from None
+        raise PictureError(f'{path}: {error.strerror}') from None
+
+
+def decode(content: bytes, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']:
+    """Decodes the content of an image file as `read` does. Errors begin with its name."""
+    if not content:
+        raise PictureError(f'{name}: the file is empty')
     try:
-        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+        with (
+            warnings.catch_warnings(action='error', category=PIL.Image.DecompressionBombWarning),
+            PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened,
+        ):
             image = PIL.ImageOps.exif_transpose(opened)
             if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
                 image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
@@ -44,8 +74,26 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
                 white = PIL.Image.new('RGBA', image.size, 'white')
                 image = PIL.Image.alpha_composite(white, image)
             return _resize(image, size)
-    except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
-        raise ConfigError(f'{path}: damaged, or none of {", ".join(FORMATS)}') from None
+    except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
+        raise PictureError(f'{name}: more than {PIL.Image.MAX_IMAGE_PIXELS:,} pixels') from None
+    except (OSError, SyntaxError, ValueError, EOFError):
+        raise PictureError(f'{name}: damaged, or none of {", ".join(FORMATS)}') from None
+
+
+def read_or_none(
+    data: Data, load: Callable[[], UInt8[np.ndarray, 'h w c']], place: str = ''
+) -> UInt8[np.ndarray, 'h w c'] | None:
+    """Returns what `load` reads, or None if it cannot and `data.unreadable` leaves such pictures out.
+
+    Raises:
+      ConfigError: `data.unreadable` refuses such pictures. Its message begins with `place`.
+    """
+    try:
+        return load()
+    except PictureError as error:
+        if data.unreadable == 'leave_out':
+            return None
+        raise ConfigError(f'{place}{error}; data.unreadable=leave_out leaves out such pictures') from None
 
 
 def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
@@ -56,13 +104,19 @@ def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
 
 
 def row(
-    reading: Reading, image: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
+    reading: Reading,
+    image: UInt8[np.ndarray, 'H W C'] | None,
+    label: str,
+    names: Mapping[str, str],
+    number: int,
 ) -> Example:
-    """Makes the row of an image, in the size of the image field, and its class."""
+    """Makes the row of an image, in the size of the image field, and its class. None stays None."""
     values = {}
     for name, field in reading.fields.items():
         values[name] = label
-        if isinstance(field, Image):
+        if isinstance(field, Image) and image is None:
+            values[name] = None
+        elif isinstance(field, Image):
             pixels = image[..., 0] if image.shape[-1] == 1 else image
             same = image.shape == field.shape
             values[name] = image if same else _resize(PIL.Image.fromarray(pixels), field)
@@ -78,7 +132,8 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
         for number, path in enumerate(filter(None, turns), 1):
             names = dict.fromkeys(reading.fields, str(path.relative_to(data.dir)))
-            yield row(reading, read(path, size), path.parent.name, names, number)
+            image = read_or_none(data, functools.partial(read, path, size))
+            yield row(reading, image, path.parent.name, names, number)
 
 
 def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
@@ -100,6 +155,12 @@ def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
             origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
     return origins
+
+
+def folder_facts(data: Data, reading: Reading) -> dict[str, object]:
+    """Returns the option that leaves out pictures, if it does."""
+    del reading
+    return {} if data.unreadable == 'refuse' else {'unreadable': data.unreadable}
 
 
 def folder_classes(data: Data) -> tuple[str, ...]:

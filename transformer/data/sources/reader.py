@@ -70,9 +70,10 @@ class Reader(NamedTuple):
 READERS = {
     'text': Reader((Text, Spellings), text.rows, text.origins, file_per_field=True),
     'table': Reader(
-        (Text, Spellings, Columns, Prefixed, References, Words, Tags, Label, Number),
+        (Text, Spellings, Columns, Prefixed, References, Words, Tags, Label, Number, Image),
         table.rows,
         table.origins,
+        facts=table.facts,
     ),
     'conll': Reader((Words, Tags), conll.rows, conll.origins),
     'squad': Reader((Text, Span), squad.rows, squad.origins),
@@ -102,7 +103,11 @@ READERS = {
         truth=generated.scene_truth,
     ),
     'folders': Reader(
-        (Image, Label), images.folder_rows, images.folder_origins, classes=images.folder_classes
+        (Image, Label),
+        images.folder_rows,
+        images.folder_origins,
+        facts=images.folder_facts,
+        classes=images.folder_classes,
     ),
     'idx': Reader((Image, Label), images.idx_rows, images.idx_origins, classes=images.idx_classes),
 }
@@ -148,15 +153,16 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[E
     """Yields the rows of a split, in order.
 
     At most `data.train_examples` rows of the training split are read; a row with a blank value is dropped and
-    reported. The other splits keep every row, because scores are over whole test sets.
+    reported. The other splits keep every row, because scores are over whole test sets, but those whose
+    pictures cannot be read, which are None.
     """
     source_rows, fields = READERS[data.source].rows(data, reading, split), reading.fields
-    if split != 'train':
-        yield from source_rows
-        return
-    for row in itertools.islice(source_rows, data.train_examples):
+    for row in itertools.islice(source_rows, data.train_examples if split == 'train' else None):
+        unread = next((name for name in fields if row.values[name] is None), None)
         blank = next((name for name in fields if fields[name].blank(row.values[name])), None)
-        if blank:
+        if unread:
+            report.drop('unreadable', row.files[unread], row.line)
+        elif blank and split == 'train':
             report.drop('empty', row.files[blank], row.line)
         else:
             yield row

@@ -1,14 +1,20 @@
 """Reads tables with named or numbered columns: TSV, CSV and JSON lines, plain or gzip."""
 
+import contextlib
 import csv
+import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Columns, Example, Reading
-from transformer.data.sources import entries, text
+from transformer.data.fields import Columns, Example, Image, Reading
+from transformer.data.sources import entries, images, text
+from transformer.data.sources.entries import Entry
+from transformer.data.sources.picture_files import PictureFiles
 from transformer.data.sources.text import SourceFile
 
 # A cell of a row by the name of its column, or by its number from 1.
@@ -19,35 +25,71 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the rows of a split's tables, with the columns that `data.columns` gives each field.
 
     Without `data.columns` the columns have the names of the fields. Several columns of a field, joined by +,
-    become one value with tabs between them.
+    become one value with tabs between them. The column of an image has the name of its file; a picture that
+    cannot be read is None if `data.unreadable` leaves it out.
     """
     columns = columns_of(data, reading)
-    for entry in entries.parse(data, split):
+    for entry in entries.parse(data, split, table=True):
         path = entries.find(data, entry.name, split)
-        named = not all(name.isdecimal() for names in columns.values() for name in names)
-        part = entry.part(sum(1 for _ in _read(path, named))) if entry.suffix else slice(0, None)
-        files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
-        for number, (line, cells) in enumerate(_read(path, named)):
-            if number >= part.start and (part.stop is None or number < part.stop):
-                values = {}
+        part = entry.part(sum(1 for _ in _rows(path, columns, entry))) if entry.suffix else slice(0, None)
+        name_of_table = str(path.relative_to(entries.root(data)))
+        with _pictures(data, reading, path) as pictures:
+            for line, cells in itertools.islice(_rows(path, columns, entry), part.start, part.stop):
+                values, places = {}, dict.fromkeys(columns, name_of_table)
                 for name, keys in columns.items():
                     field = reading.fields[name]
                     several = isinstance(field, Columns)
-                    texts = [_cell(path, line, cells, key, several) for key in keys]
-                    values[name] = field.parse('\t'.join(texts))
-                yield Example(values, files, line)
+                    cell = '\t'.join(_cell(path, line, cells, key, several) for key in keys)
+                    if isinstance(field, Image):
+                        load = functools.partial(pictures.read, cell, field)
+                        values[name] = images.read_or_none(data, load, f'{path}: line {line}: ')
+                        places[name] = cell or name_of_table
+                    else:
+                        values[name] = field.parse(cell)
+                yield Example(values, places, line)
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes the tables of a split by their numbers of rows."""
+    """Describes the tables of a split by their numbers of rows; hashes cover the pictures that rows name."""
     columns, result = columns_of(data, reading), []
-    named = not all(name.isdecimal() for names in columns.values() for name in names)
-    for entry in entries.parse(data, split):
+    for entry in entries.parse(data, split, table=True):
         path = entries.find(data, entry.name, split)
         origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
-        part = entry.part(sum(1 for _ in _read(path, named)))
-        result.append(origin._replace(lines=part.stop - part.start))
+        read = [*_rows(path, columns, entry)]
+        part = entry.part(len(read))
+        origin = origin._replace(lines=part.stop - part.start)
+        keys = [columns[name][0] for name, field in reading.fields.items() if isinstance(field, Image)]
+        if keys:
+            with _pictures(data, reading, path) as pictures:
+                if split == 'train':
+                    every = (cells for _, cells in _rows(path, columns, Entry(entry.name)))
+                    pictures.warn_of_others(cells.get(key, '') for cells in every for key in keys)
+                named = (cells.get(key, '') for _, cells in read[part] for key in keys)
+                origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
+        result.append(origin)
     return result
+
+
+def facts(data: Data, reading: Reading) -> dict[str, object]:
+    """Returns the options that decide which pictures are read, and which are left out."""
+    return {'columns': data.columns, 'unreadable': data.unreadable} if _has_images(reading) else {}
+
+
+def _has_images(reading: Reading) -> bool:
+    return any(isinstance(field, Image) for field in reading.fields.values())
+
+
+def _pictures(data: Data, reading: Reading, path: epath.Path) -> contextlib.AbstractContextManager:
+    """Opens the pictures that a table names, if a field needs them."""
+    return PictureFiles(data, path) if _has_images(reading) else contextlib.nullcontext()
+
+
+def _rows(path: epath.Path, columns: Mapping[str, list[str]], entry: Entry) -> Iterator[tuple[int, Cells]]:
+    """Yields the rows of a table, without a slice, that an entry's column and value select."""
+    named = not all(name.isdecimal() for names in columns.values() for name in names)
+    for line, cells in _read(path, named):
+        if entry.where is None or _cell(path, line, cells, entry.where[0], True) == entry.where[1]:
+            yield line, cells
 
 
 def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:

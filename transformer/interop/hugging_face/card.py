@@ -23,6 +23,10 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
     'pieces': """from transformers import pipeline
 
 print(pipeline('fill-mask', model=FOLDER)('... [MASK] ...'))""",
+    'image_text': """from transformers import pipeline
+
+classify = pipeline('zero-shot-image-classification', model=FOLDER)
+print(classify('picture.png', candidate_labels=['...', '...']))""",
     'image_classes': """from transformers import pipeline
 
 print(pipeline('image-classification', model=FOLDER)('picture.png'))""",

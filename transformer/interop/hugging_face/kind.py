@@ -57,6 +57,7 @@ class Kind(NamedTuple):
       beside: `(folder) -> options`, for options that other files of the folder set.
       write: `(config) -> settings`, for settings that follow from several options.
       held: `(config) -> the values of options` that its models can have, beside `options` and `foreign.HELD`.
+      parts: the objects in config.json whose settings are named PART.NAME here.
       numbered: whether source and target have SentencePiece models whose pieces lists number, as Marian's.
       to_matrices: changes arrays of another shape than our parameters in place; `from_matrices` undoes it.
     """
@@ -75,6 +76,7 @@ class Kind(NamedTuple):
     beside: Callable[[epath.Path], dict[str, object]] = lambda folder: {}
     write: Callable[[Config], dict[str, object]] = lambda config: {}
     held: Callable[[Config], dict[str, tuple]] = lambda config: {}
+    parts: tuple[str, ...] = ()
     numbered: bool = False
     to_matrices: Callable[[Arrays], None] = lambda arrays: None
     from_matrices: Callable[[Arrays, Config], None] = lambda arrays, config: None
@@ -99,6 +101,23 @@ def shape(kind: Kind) -> dict[str, object]:
         'model_type?': (str, None),
         '*': object,
     }
+
+
+def flat(kind: Kind, settings: Mapping) -> dict[str, object]:
+    """Returns settings with those of the kind's parts as PART.NAME."""
+    parts = {part: settings.get(part) or {} for part in kind.parts}
+    files.check_shape(parts, {'*': {'*': object}}, CONFIG)
+    rest = {name: value for name, value in settings.items() if name not in parts}
+    return rest | {f'{part}.{name}': value for part in parts for name, value in parts[part].items()}
+
+
+def nested(settings: Mapping) -> dict[str, object]:
+    """Returns settings with those named PART.NAME in an object for each part."""
+    found: dict[str, object] = {}
+    for name, value in settings.items():
+        part, _, own = name.rpartition('.')
+        (found.setdefault(part, {}) if part else found)[own] = value
+    return found
 
 
 def their_activation(config: Config) -> str:

@@ -26,8 +26,8 @@ from transformer.interop.foreign import (
     unused,
     word_tables,
 )
-from transformer.interop.hugging_face import bert, gpt2, marian, t5, tokenizer_files, vit
-from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, shape
+from transformer.interop.hugging_face import bert, clip, gpt2, marian, t5, tokenizer_files, vit
+from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, flat, shape
 from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START, UNK
 
@@ -37,7 +37,10 @@ SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
 _WRAPPERS = 'module.', '_orig_mod.', 'model.'
 # Settings that identify the kind of an early version's config.json, which has no model_type.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
-KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 't5': t5.KIND, 'vit': vit.KIND}
+KINDS = {
+    'bert': bert.KIND, 'clip': clip.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 't5': t5.KIND,
+    'vit': vit.KIND,
+}  # fmt: skip
 # The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
 _NUMBERS = (float, [float])
 _PIXELS = {
@@ -73,7 +76,7 @@ def _read(folder: epath.Path) -> Foreign:
     if name not in KINDS:
         raise ConfigError(f'{CONFIG}: model_type={name}: known are {", ".join(KINDS)}')
     kind = KINDS[name]
-    settings = _DEFAULTS | files.check_shape(settings, shape(kind), CONFIG)
+    settings = _DEFAULTS | files.check_shape(flat(kind, settings), shape(kind), CONFIG)
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
     options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
@@ -82,6 +85,8 @@ def _read(folder: epath.Path) -> Foreign:
     if kind.words is None:
         _check_pixels(folder, settings['image_size'])
         further, params, codecs, notes = _classes(settings, arrays)
+    elif kind.form == 'image_text':
+        further, params, codecs, notes = clip.read_words(folder, kind, settings, arrays)
     elif kind.numbered:
         further, params, codecs, notes = *_pair_words(folder, kind, settings, arrays), ()
     elif kind.form == 'pair':
@@ -92,7 +97,11 @@ def _read(folder: epath.Path) -> Foreign:
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
     json_object(folder / GENERATION, SEARCH | {'*': object}, {})
-    known = {CONFIG: shape(kind), GENERATION: SEARCH, PIXELS: _PIXELS | _RESIZED}
+    known = {
+        CONFIG: shape(kind) | dict.fromkeys(kind.parts, object),
+        GENERATION: SEARCH,
+        PIXELS: _PIXELS | _RESIZED,
+    }
     if kind.words:
         known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)
     return Foreign(changes, params, codecs, ignored, unused(folder, known), notes)

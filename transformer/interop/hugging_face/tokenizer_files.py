@@ -25,6 +25,7 @@ _SPECIAL = {
     'pieces': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
     'pair': {EOS: ('eos_token', '</s>'), PAD: ('pad_token', '<pad>'), UNK: ('unk_token', '<unk>')},
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
+    'image_text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 
 

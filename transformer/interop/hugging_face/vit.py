@@ -103,6 +103,8 @@ KIND = Kind(
         'model.norm': 'pre',
         'model.norm_final': True,
         'images.pool': 'token',
+        'images.stem': 'patches',
+        'images.sinusoids': False,
     },
     table=_table,
     words=None,

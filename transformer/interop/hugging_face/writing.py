@@ -6,13 +6,13 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import Config, ConfigError, form_of, has, sentinels
+from transformer.config import Config, ConfigError, flatten, form_of, has, sentinels
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
 from transformer.interop.foreign import check_options, differing, in_their_order, pair_tables, their_order
-from transformer.interop.hugging_face import card, marian, t5, tokenizer_files
-from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind
+from transformer.interop.hugging_face import card, clip, marian, t5, tokenizer_files
+from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind, nested
 from transformer.interop.hugging_face.reading import KINDS
 from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
@@ -73,20 +73,23 @@ def write(
     check(config, quantization)
     name = _name(config)
     kind, ours = KINDS[name], layout.named(params)
-    options = {f'model.{key}': value for key, value in vars(config.model).items()}
+    options = flatten(config)
     arrays = layout.to_theirs(kind.table(options), ours)
-    values = options | {f'images.{key}': value for key, value in vars(config.images).items()}
     settings = {
         'model_type': name,
         'architectures': [kind.architecture],
         'dtype': 'float32',
         **{setting: allowed[0] for setting, allowed in kind.fixed.items()},
-        **{setting: values[key] for setting, key in kind.settings.items()},
+        **{setting: options[key] for setting, key in kind.settings.items()},
         **kind.write(config),
     }
     if kind.words is None:
         settings |= _labels(codecs)
         files.write_json(folder / PIXELS, _pixels(config))
+    elif kind.form == 'image_text':
+        settings |= clip.write_words(config, ours, codecs['text'], arrays)
+        tokenizer_files.write(folder, codecs['text'], kind, config)
+        files.write_json(folder / PIXELS, clip.pixels(config))
     elif kind.form == 'pair' and not kind.numbered:
         tokenizer = codecs['text' if has(config, 'one_text') else 'target']
         settings |= t5.write_words(config, ours, tokenizer, arrays)
@@ -103,8 +106,8 @@ def write(
         if kind.form == 'text':
             files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codecs['text']))
     kind.from_matrices(arrays, config)
-    arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
-    files.write_json(folder / CONFIG, settings)
+    arrays = {key: np.asarray(array, order='C') for key, array in sorted(arrays.items())}
+    files.write_json(folder / CONFIG, nested(settings))
     files.write_bytes(folder / FILE, parameters_file.load_library().numpy.save(arrays, {'format': 'pt'}))
 
 

@@ -22,6 +22,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
+from transformer.tasks.commands import check_own_classes
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tokens import Batch, Tokens
 from transformer.training import losses, split_sums
@@ -109,11 +110,13 @@ def classify(
     texts: Iterable[str],
     *,
     best: int = 1,
+    classes: str | None = None,
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
     """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
     del first  # no text is cut with a warning that names it
+    check_own_classes(classes)
     number = trained.config.classify.output == 'number'
     size = 1 if number else trained.codecs['label'].size
     if best > size:

@@ -1,11 +1,11 @@
 """Image classification by a Vision Transformer (Dosovitskiy et al. 2021)."""
 
-from transformer.tasks.commands import NBEST, TaskCommand
+from transformer.tasks.commands import CLASSIFY, TaskCommand
 
 COMMANDS = {
     'classify': TaskCommand(
         'Write the likeliest class of each image file (PNG, JPEG, GIF, WebP or BMP).',
-        flags=NBEST,
+        flags=CLASSIFY,
         examples=(
             '{} classify --workdir=FOLDER photo.png',
             '{} classify --workdir=FOLDER --nbest=3 --scores *.png',

@@ -12,6 +12,7 @@ from transformer.config import Config, ConfigError
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading
+from transformer.data.rows import stacked
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone
@@ -20,6 +21,7 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import confusion
 from transformer.tasks import findings as shared
+from transformer.tasks.commands import check_own_classes
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.images import scores
 from transformer.tasks.images.augmentation import augmented
@@ -93,11 +95,13 @@ def classify(
     paths: Sequence[epath.PathLike],
     *,
     best: int = 1,
+    classes: str | None = None,
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
     """Returns the likeliest classes of image files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
+    check_own_classes(classes)
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)
@@ -114,9 +118,7 @@ def likeliest(
     config, labels = trained.config, trained.codecs['label']
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
-        rows = np.zeros((shape[0], *image_type(config).shape), np.uint8)
-        rows[: len(indexes)] = [pixels[i] for i in indexes]
-        return rows
+        return stacked([pixels[i] for i in indexes], shape[0], image_type(config).shape)
 
     def finish(_, logp: Float[np.ndarray, ' K']) -> list[Hypothesis]:
         order = np.argsort(-logp, kind='stable')[:best]

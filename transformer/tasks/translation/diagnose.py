@@ -88,7 +88,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
     )
     for name, lines, language in sides:
         # A model that repeats itself writes too few words to recognise its language.
-        detected = None if lines is e.translations and _repeat(lines) else languages.recognise(lines)
+        detected = None if lines is e.translations and shared.repeat(lines) else languages.recognise(lines)
         if language in languages.FUNCTION_WORDS and detected not in (None, language):
             yield Finding(
                 f'the {name} read as {detected}, the config says {language}',
@@ -101,12 +101,6 @@ def _direction(e: Evidence) -> Iterator[Finding]:
             "the paper's tables are English to German, whose BLEU is several points lower",
             'data.source_language=en data.target_language=de',
         )
-
-
-def _repeat(lines: Sequence[str]) -> bool:
-    """Returns whether in most lines fewer than half of the words are different ones."""
-    words = [line.split() for line in lines]
-    return sum(2 * len(set(line)) < len(line) for line in words) > len(words) / 2
 
 
 def _references(e: Evidence) -> Iterator[Finding]:

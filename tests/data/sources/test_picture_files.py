@@ -1,0 +1,216 @@
+"""Tables of pictures and texts, pictures in zip archives, and pictures that cannot be read."""
+
+import dataclasses
+import io
+import logging
+import zipfile
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from transformer.config import ConfigError, Data
+from transformer.data import cache, text_input
+from transformer.data.fields import Image, Label, Reading, Text
+from transformer.data.sources import reader
+
+READING = Reading({'image': Image(4, 4, 3), 'text': Text(None, '')}, ('source',))
+COLOURS = {'a.png': (250, 0, 0), 'b.png': (0, 250, 0), 'c.png': (0, 0, 250)}
+
+
+def content(colour: tuple[int, int, int]) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new('RGB', (8, 6), colour).save(file, 'PNG')
+    return file.getvalue()
+
+
+FILES = {name: content(colour) for name, colour in COLOURS.items()}
+
+
+def write(folder, table: str, pictures: dict[str, bytes], archive: str | None = None) -> None:
+    """Writes a table, and pictures beside it or in an archive."""
+    folder.mkdir(exist_ok=True)
+    (folder / 'all.tsv').write_text(table)
+    if archive:
+        with zipfile.ZipFile(folder / archive, 'w') as file:
+            for name, picture in pictures.items():
+                file.writestr(name, picture)
+        return
+    for name, picture in pictures.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes(picture)
+
+
+def rows(data: Data, split: str = 'dev', report: reader.Report | None = None) -> list:
+    reader.check(data, READING)
+    return list(reader.rows(data, READING, split, report or reader.Report()))
+
+
+TABLE = 'image\ttext\tpart\na.png\tone\ttrain\na.png\ttwo\ttrain\nb.png\tthree\tdev\nc.png\tfour\tdev\n'
+
+
+@pytest.mark.parametrize('place', ['beside', 'folder', 'archive'])
+def test_pictures_of_a_table(tmp_path, place):
+    """Captions of one picture have its pixels, wherever it is."""
+    options = {'beside': {}, 'folder': {'pictures': 'in'}, 'archive': {'pictures': 'p.zip'}}[place]
+    table = TABLE
+    files = {f'in/{name}': picture for name, picture in FILES.items()} if place == 'folder' else FILES
+    write(tmp_path, table, files, 'p.zip' if place == 'archive' else None)
+    data = Data(source='table', dir=str(tmp_path), dev='all.tsv', **options)
+    found = rows(data)
+    names = ['a.png', 'a.png', 'b.png', 'c.png']
+    assert [row.values['text'] for row in found] == ['one', 'two', 'three', 'four']
+    for row, name in zip(found, names, strict=True):
+        np.testing.assert_array_equal(row.values['image'], np.full((4, 4, 3), COLOURS[name]))
+        assert row.files == {'image': name, 'text': 'all.tsv'}
+    assert [row.line for row in found] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ('dev', 'expected'),
+    [
+        ('all.tsv[part=dev]', ['three', 'four']),
+        ('all.tsv[part=train][1:]', ['two']),
+        ('all.tsv[part=train][:50%],all.tsv[part=dev][:1]', ['one', 'three']),
+        ('all.tsv[part=no]', []),
+    ],
+)
+def test_rows_by_the_value_of_a_column(tmp_path, dev, expected):
+    write(tmp_path, TABLE, FILES)
+    data = Data(source='table', dir=str(tmp_path), dev=dev)
+    assert [row.values['text'] for row in rows(data)] == expected
+    origins = reader.READERS['table'].origins(data, READING, 'dev')
+    assert sum(one.lines for one in origins) == len(expected)
+    assert ','.join(one.name for one in origins) == dev
+
+
+def test_conditions_are_of_tables_and_their_columns(tmp_path):
+    write(tmp_path, TABLE, FILES)
+    for source, dev, told in (
+        ('table', 'all.tsv[kind=dev]', "'kind'"),
+        ('text', 'all.tsv[part=dev]', 'data.dev'),
+        ('table', 'all.tsv[part=dev][3]', 'data.dev'),
+    ):
+        data = Data(source=source, dir=str(tmp_path), dev=dev)
+        with pytest.raises(ConfigError, match=told):
+            list(reader.rows(data, READING._replace(fields={'text': Text()}), 'dev', reader.Report()))
+
+
+def png_of(width: int, height: int) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new('1', (width, height)).save(file, 'PNG')
+    return file.getvalue()
+
+
+BAD = {
+    'missing.png': None,
+    'empty.png': b'',
+    'damaged.png': FILES['a.png'][:40],
+    'wrong.png': b'one two three',
+    'warned.png': png_of(11, 10),
+    'huge.png': png_of(30, 10),
+    '/absolute.png': None,
+    '': None,
+}
+
+
+@pytest.mark.parametrize('archive', [None, 'p.zip'])
+@pytest.mark.parametrize('name', BAD)
+def test_pictures_that_cannot_be_read(tmp_path, monkeypatch, name, archive):
+    monkeypatch.setattr(PIL.Image, 'MAX_IMAGE_PIXELS', 100)
+    table = f'image\ttext\na.png\tone\n{name}\ttwo\nb.png\tthree\n'
+    files = FILES | ({name: BAD[name]} if BAD[name] is not None else {})
+    write(tmp_path, table, files, archive)
+    data = Data(source='table', dir=str(tmp_path), dev='all.tsv', pictures=archive)
+    with pytest.raises(ConfigError) as error:
+        rows(data)
+    told = str(error.value)
+    assert 'all.tsv: line 3' in told and name in told and 'data.unreadable' in told and '\n' not in told
+    report = reader.Report()
+    left = Data(source='table', dir=str(tmp_path), dev='all.tsv', pictures=archive, unreadable='leave_out')
+    assert [row.values['text'] for row in rows(left, 'dev', report)] == ['one', 'three']
+    assert report.counts == {'unreadable': 1}
+    assert report.first == {'unreadable': [f'{name or "all.tsv"}:3']}
+
+
+def test_damaged_archives(tmp_path):
+    write(tmp_path, TABLE, FILES, 'p.zip')
+    whole = (tmp_path / 'p.zip').read_bytes()
+    data = Data(source='table', dir=str(tmp_path), dev='all.tsv', pictures='p.zip')
+    (tmp_path / 'p.zip').write_bytes(whole[:-30])
+    with pytest.raises(ConfigError, match='data.pictures=p.zip'):
+        rows(data)
+    # A byte of the first picture.
+    place = whole.index(FILES['a.png']) + 20
+    (tmp_path / 'p.zip').write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    with pytest.raises(ConfigError, match='line 2: .*a.png'):
+        rows(data)
+    (tmp_path / 'p.zip').unlink()
+    with pytest.raises(ConfigError, match='data.pictures=p.zip'):
+        rows(data)
+
+
+@pytest.mark.parametrize('archive', [None, 'p.zip'])
+def test_dataset_of_a_table_of_pictures(tmp_path, archive, caplog):
+    """It counts what it leaves out, names pictures without a row, and is made again if a picture changes."""
+    more = {'other.png': FILES['a.png'], '.hidden.png': b'', 'notes.txt': b''}
+    table = TABLE + 'no.png\tfive\tdev\nb.png\t\ttrain\n'
+    write(tmp_path, table, FILES | more, archive)
+    data = Data(
+        source='table',
+        dir=str(tmp_path),
+        train='all.tsv[part=train]',
+        dev='all.tsv[part=dev]',
+        test='all.tsv[part=dev][:1]',
+        pictures=archive,
+        unreadable='leave_out',
+        tokenizer='bytes',
+        pieces=259,
+    )
+    with caplog.at_level(logging.WARNING):
+        dataset = cache.prepare(data, READING, tmp_path / 'cache')
+    messages = [record.getMessage() for record in caplog.records]
+    assert [text for text in messages if 'other.png' in text and '1 pictures' in text]
+    assert [text for text in messages if 'data.dev' in text and '1 unreadable' in text]
+    splits = dataset.manifest['splits']
+    assert {name: entry['pairs'] for name, entry in splits.items()} == {'train': 2, 'dev': 2, 'test': 1}
+    assert splits['train']['dropped']['empty']['count'] == 1
+    assert splits['dev']['dropped'] == {'unreadable': {'count': 1, 'first': ['no.png:6']}}
+    images = dataset.splits['train'].fields['image'].values
+    np.testing.assert_array_equal(images[0], images[1])
+    caplog.clear()
+    given, _ = text_input.of_source(data, READING, dataset.codecs, 'dev')
+    assert len(given.splits[text_input.SPLIT]) == 2
+    assert [one for one in caplog.records if 'data.dev' in one.getMessage() and 'no.png' in one.getMessage()]
+    assert cache.prepare(data, READING, tmp_path / 'cache').folder == dataset.folder
+    # The option decides what a dataset has, so it is made again, and refused.
+    refusing = dataclasses.replace(data, unreadable='refuse')
+    with pytest.raises(ConfigError, match='no.png'):
+        cache.prepare(refusing, READING, tmp_path / 'cache')
+    write(tmp_path, table, FILES | more | {'b.png': FILES['c.png']}, archive)
+    assert cache.prepare(data, READING, tmp_path / 'cache').folder != dataset.folder
+
+
+def test_folders_leave_out_pictures(tmp_path):
+    for name, picture in (('1.png', FILES['a.png']), ('2.png', b'')):
+        (tmp_path / 'dev' / 'cat').mkdir(exist_ok=True, parents=True)
+        (tmp_path / 'dev' / 'cat' / name).write_bytes(picture)
+    reading = Reading({'image': Image(4, 4, 3), 'label': Label()}, ())
+    data = Data(source='folders', dir=str(tmp_path), dev='dev')
+    with pytest.raises(ConfigError, match='2.png.*data.unreadable'):
+        list(reader.rows(data, reading, 'dev', reader.Report()))
+    report, left = (
+        reader.Report(),
+        Data(source='folders', dir=str(tmp_path), dev='dev', unreadable='leave_out'),
+    )
+    assert [row.values['label'] for row in reader.rows(left, reading, 'dev', report)] == ['cat']
+    assert report.first == {'unreadable': ['dev/cat/2.png:2']}
+
+
+def test_classes_of_pictures_in_a_table(tmp_path):
+    write(tmp_path, 'image\tlabel\na.png\tred\nb.png\tgreen\n', FILES)
+    reading = Reading({'image': Image(4, 4, 3), 'label': Label()}, ('source',))
+    data = Data(source='table', dir=str(tmp_path), train='all.tsv', dev='all.tsv[:1]', test='all.tsv[1:]')
+    dataset = cache.prepare(data, reading, tmp_path / 'cache')
+    assert dataset.codecs['label'].names == ('green', 'red')
+    assert dataset.splits['test'].fields['label'].values.tolist() == [0]

@@ -1,0 +1,228 @@
+"""Images and texts in one space: batches, evaluation, zero-shot classes, retrieval and findings."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import PIL.Image
+import programs
+import pytest
+from etils import epath
+
+from transformer.config import ConfigError, config_dict, resolve
+from transformer.data.arrays import Dense, dtype_of, ragged
+from transformer.data.dataset import Split
+from transformer.data.text_input import Given
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.byte import BYTES
+from transformer.runs.restore import Trained
+from transformer.tasks import task_of
+from transformer.tasks.contrastive import vectors
+from transformer.tasks.findings import Outcome
+from transformer.tokens import EOS
+
+OPTIONS = {
+    'train.task': 'contrastive',
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'model.positions': 'learned',
+    'model.max_len': 24,
+    'images.size': 6,
+    'images.patch': 3,
+    'data.source': 'table',
+    'data.name': None,
+    'data.tokenizer': 'bytes',
+    'data.batching': 'padded',
+    'data.max_len': 16,
+    'data.row_len': 16,
+    'data.batch_tokens': 16 * 32,
+}
+WORDS = ('red', 'blue', 'green', 'pink', 'grey')
+CODEC = kinds.read(BYTES)
+
+
+def config_of(**changes):
+    return resolve(config_dict(OPTIONS | {key.replace('__', '.'): value for key, value in changes.items()}))
+
+
+@functools.cache
+def trained() -> Trained:
+    """Makes a model with random parameters, whose texts and images differ much."""
+    params = jax.device_get(programs.initialize(config_of(), jax.random.key(1)))
+    rng = np.random.default_rng(0)
+    drawn = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(np.float32) * 0.3, params)
+    return Trained(config_of(), drawn | {'log_scale': np.float32(2.0)}, {'image': None, 'text': CODEC})
+
+
+def dataset_of(pixels: np.ndarray, texts: list[str], split: str = 'dev') -> Given:
+    pieces = ragged(CODEC.encode_batch(texts), dtype_of(CODEC.size))
+    splits = {split: Split({'image': Dense(pixels), 'text': pieces})}
+    return Given(epath.Path('.'), {'image': None, 'text': CODEC}, splits, {}, {'text': texts}, False)
+
+
+@functools.cache
+def pairs() -> tuple[np.ndarray, list[str]]:
+    """Makes 24 images; each has two texts, one of which another image has, too."""
+    rng = np.random.default_rng(1)
+    images = rng.integers(0, 256, (24, 6, 6, 3)).astype(np.uint8)
+    texts = [f'{WORDS[i % 5]} {i}' for i in range(24)] + [f'{WORDS[i % 5]} {i // 2}' for i in range(24)]
+    return np.concatenate([images, images]), texts
+
+
+def numpy_recall(queries: np.ndarray, candidates: np.ndarray, right: list[set[int]], most: int) -> float:
+    order = np.argsort(-(queries @ candidates.T), axis=1)[:, :most]
+    return float(np.mean([bool(own & set(row.tolist())) for own, row in zip(right, order, strict=True)]))
+
+
+def test_recall_counts_every_text_of_an_image_and_every_image_of_a_text():
+    pixels, texts = pairs()
+    scored = task_of(config_of()).evaluate(trained(), dataset_of(pixels, texts), 'dev')
+    names = sorted(set(texts))
+    images, of_texts = vectors.embed_pixels(trained(), pixels[:24]), vectors.embed(trained(), names)
+    np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1, atol=1e-5)
+    texts_of = [{names.index(texts[i]), names.index(texts[24 + i])} for i in range(24)]
+    images_of = [{i for i in range(24) if n in texts_of[i]} for n in range(len(names))]
+    assert (scored.scores['images'], scored.scores['texts']) == (24, len(names))
+    for most in (1, 5, 10):
+        expected = numpy_recall(images, of_texts, texts_of, most)
+        assert scored.scores['text_of_image'][f'r{most}'] == pytest.approx(expected)
+        expected = numpy_recall(of_texts, images, images_of, most)
+        assert scored.scores['image_of_text'][f'r{most}'] == pytest.approx(expected)
+    best = [names[np.argmax(of_texts @ image)] for image in images]
+    assert scored.lines == best * 2
+    values = [measure.value(scored.scores) for measure in task_of(config_of()).measures]
+    assert None not in values and len(values) == 9
+    assert scored.scores['scale'] == pytest.approx(math.exp(2), rel=1e-5)
+
+
+def test_every_batch_has_the_same_number_of_rows():
+    pixels, texts = pairs()
+    batches = task_of(config_of()).batches(config_of(), dataset_of(pixels, texts, 'train'), 'train')
+    assert (batches.shapes, batches.steps_per_epoch, batches.rows(0)) == (1, 2, 32)
+    first, second = batches.batch(0), batches.batch(1)
+    assert first['text'].tokens.shape == (32, 16) and first['image'].shape == (32, 1, 6, 6, 3)
+    assert sorted([first['weight'].sum(), second['weight'].sum()]) == [16, 32]
+    row = [piece for piece in first['text'].tokens[5].tolist() if piece > EOS]
+    same = [i for i in range(48) if (first['image'][5, 0] == pixels[i]).all()]
+    assert row in [CODEC.encode(texts[i])[:-1] for i in same]
+
+
+def test_training_images_are_augmented_by_step_and_row():
+    config, dataset = config_of(images__flip=True, images__crop=1), dataset_of(*pairs(), 'train')
+    plain = task_of(config).batches(config_of(), dataset, 'train').batch(1)
+    batches = task_of(config).batches(config, dataset, 'train')
+    found, part = batches.batch(1), batches.batch(1, slice(3, 6))
+    np.testing.assert_array_equal(part['image'], found['image'][3:6])
+    padded = np.pad(plain['image'][:, 0], ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = [padded[:, y : y + 6, x : x + 6] for y in range(3) for x in range(3)]
+    windows += [window[:, :, ::-1] for window in windows]
+    for i in np.flatnonzero(plain['weight'][:, 0]):
+        assert any((found['image'][i, 0] == window[i]).all() for window in windows)
+    changed = (found['image'] != plain['image']).any(axis=(1, 2, 3, 4))
+    assert changed.sum() > 8
+    dev = task_of(config).batches(config, dataset_of(*pairs()), 'dev').batch(0)['image'][:32, 0]
+    np.testing.assert_array_equal(dev, pairs()[0][:32])
+
+
+def test_a_long_text_keeps_its_end(caplog):
+    pixels, _ = pairs()
+    dataset = dataset_of(pixels[:2], ['a' * 40, 'b'])
+    text = task_of(config_of()).batches(config_of(), dataset, 'dev').batch(0)['text'].tokens
+    assert text[0, 23] == EOS and text[0, 22] == CODEC.encode('a')[0]
+    found = vectors.embed(trained(), ['a' * 40, 'a' * 23], first=6)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    assert any('line 7:' in message and '24 of its 41' in message for message in caplog.messages)
+
+
+def test_zero_shot_classes_are_means_of_their_texts():
+    pixels, _ = pairs()
+    names, templates = ['red', 'blue', 'pink'], ['{}', 'a {} one', 'so {}!']
+    means = []
+    for name in names:
+        mean = np.mean([vectors.embed(trained(), [one.format(name)])[0] for one in templates], axis=0)
+        means.append(mean / np.linalg.norm(mean))
+    logits = math.exp(2) * vectors.embed_pixels(trained(), pixels[:24]) @ np.array(means).T
+    expected = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    config = config_of(contrastive__templates='|'.join(templates))
+    found = vectors.zero_shot(trained()._replace(config=config), pixels[:24], names)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    gold = np.arange(24) % 3
+    accuracy = vectors.zero_shot_accuracy(trained()._replace(config=config), pixels[:24], gold, names)
+    assert accuracy == np.mean(expected.argmax(1) == gold)
+    alone = vectors.zero_shot(trained(), pixels[:24], names)
+    assert not np.allclose(alone, expected, atol=1e-3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes six images and a file that is none."""
+    for i, pixels in enumerate(pairs()[0][:6]):
+        PIL.Image.fromarray(pixels).save(tmp_path / f'{i}.png')
+    (tmp_path / 'notes.txt').write_text('red 0\nblue 1\ngreen 2\n')
+    return tmp_path
+
+
+def test_retrieval_in_both_directions(folder):
+    paths, lines = [str(folder / f'{i}.png') for i in range(6)], ['red 0', 'blue 1', 'green 2']
+    images, texts = vectors.embed_pixels(trained(), pairs()[0][:6]), vectors.embed(trained(), lines)
+    np.testing.assert_allclose(vectors.embed_images(trained(), paths), images, atol=1e-5)
+    found = vectors.retrieve(trained(), lines, images=str(folder), best=2)
+    for row, answers in zip(texts @ images.T, found, strict=True):
+        assert [one.text for one in answers] == [paths[i] for i in np.argsort(-row)[:2]]
+        assert answers[0].score == pytest.approx(row.max(), abs=1e-5)
+    found = vectors.retrieve_texts(trained(), paths[:2], texts=str(folder / 'notes.txt'), best=3)
+    for row, answers in zip(images[:2] @ texts.T, found, strict=True):
+        assert [one.text for one in answers] == [lines[i] for i in np.argsort(-row)]
+
+
+def test_classes_of_files(folder):
+    paths = [str(folder / f'{i}.png') for i in range(6)]
+    found = vectors.classify(trained(), paths, classes='red, blue,pink', best=3)
+    expected = vectors.zero_shot(trained(), pairs()[0][:6], ['red', 'blue', 'pink'])
+    for row, answers in zip(expected, found, strict=True):
+        assert [one.score for one in answers] == pytest.approx(sorted(row, reverse=True), abs=1e-5)
+        assert answers[0].text == ['red', 'blue', 'pink'][row.argmax()]
+
+
+@pytest.mark.parametrize(
+    ('call', 'name'),
+    [
+        (lambda folder: vectors.classify(trained(), []), 'classes'),
+        (lambda folder: vectors.classify(trained(), [], classes='red'), 'classes'),
+        (lambda folder: vectors.classify(trained(), [], classes='red,red'), 'classes'),
+        (lambda folder: vectors.classify(trained(), [], classes='red,blue', best=3), 'nbest=3'),
+        (lambda folder: vectors.embed(trained(), [], pool='mean'), 'pool'),
+        (lambda folder: vectors.embed_images(trained(), [], pool='mean'), 'pool'),
+        (lambda folder: vectors.embed(trained()._replace(params=({}, {})), ['a']), 'checkpoint'),
+        (lambda folder: vectors.retrieve(trained(), []), 'images'),
+        (lambda folder: vectors.retrieve(trained(), [], images=f'{folder}/none'), 'images=.*none'),
+        (lambda folder: vectors.retrieve(trained(), ['a'], images=str(folder), best=7), 'nbest=7'),
+        (lambda folder: vectors.retrieve_texts(trained(), [], images='x', texts='y'), 'texts'),
+    ],
+)
+def test_impossible_calls(folder, call, name):
+    with pytest.raises(ConfigError, match=name):
+        call(folder)
+
+
+def findings_of(entry: dict, lines=('a', 'b'), **changes) -> list:
+    config = config_of(**changes)
+    outcome = Outcome(100, 1.0, [], 'dev', entry, lines)
+    return [*task_of(config).findings(trained()._replace(config=config), dataset_of(*pairs()), outcome)]
+
+
+def test_findings():
+    fine = {'loss': 0.3, 'guess': math.log(4), 'scale': 20.0}
+    assert findings_of(fine) == []
+    (unlearned,) = findings_of(fine | {'loss': 1.37})
+    assert '1.386' in unlearned.seen and 'train.steps' in unlearned.change
+    for scale, shown in ((99.9, '99.90'), (1.0, '1.00')):
+        (bound,) = findings_of(fine | {'scale': scale})
+        assert shown in bound.seen and 'train.peak_lr' in bound.change
+    (alone,) = findings_of(fine | {'loss': 0.0, 'guess': 0.0}, data__batch_tokens=16 * 8)
+    assert 'one row' in alone.seen and 'train.microbatches' in alone.change
+    (equal,) = findings_of(fine, lines=['a'] * 5)
+    assert "'a'" in equal.seen

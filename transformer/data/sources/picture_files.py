@@ -1,0 +1,108 @@
+"""Reads the pictures that tables name, from a folder or a zip archive."""
+
+import contextlib
+import logging
+import zipfile
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+from etils import epath
+from jaxtyping import UInt8
+
+from transformer import files
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Image
+from transformer.data.sources import entries, images
+
+log = logging.getLogger(__name__)
+# What zipfile raises for damaged archives, and for those that are encrypted or compressed otherwise.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+
+
+class PictureFiles:
+    """The pictures in `data.pictures`, by default in the folder of a table, by their names in the table."""
+
+    def __init__(self, data: Data, table: epath.Path):
+        """Opens the folder or archive.
+
+        Raises:
+          ConfigError: there is no such folder or archive, or it is damaged.
+        """
+        self.place, self._archive = table.parent, None
+        self._files = contextlib.ExitStack()
+        self._latest: tuple[str, Image, UInt8[np.ndarray, 'h w c']] | None = None
+        if data.pictures is None:
+            return
+        self.place = entries.root(data) / data.pictures
+        if self.place.is_dir():
+            return
+        if not self.place.exists():
+            raise ConfigError(f'data.pictures={data.pictures}: no folder or zip archive {self.place}')
+        try:
+            file = self._files.enter_context(self.place.open('rb'))
+            self._archive = self._files.enter_context(zipfile.ZipFile(file))
+        except _DAMAGED:
+            self._files.close()
+            raise ConfigError(f'data.pictures={data.pictures}: damaged, or no zip archive') from None
+
+    def __enter__(self) -> 'PictureFiles':
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.close()
+
+    def read(self, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']:
+        """Reads a picture in a size; once, if rows that follow each other name it.
+
+        Raises:
+          images.PictureError: there is none, or it cannot be read.
+        """
+        if self._latest is None or self._latest[:2] != (name, size):
+            self._latest = name, size, images.decode(self._content(name), str(self.place / name), size)
+        return self._latest[2]
+
+    def _content(self, name: str) -> bytes:
+        path = self.place / name
+        if not name.strip():
+            raise images.PictureError('names no picture')
+        if name.startswith('/'):
+            raise images.PictureError(f'{name} must be relative to {self.place}')
+        if self._archive is None:
+            return images.content_of(path)
+        try:
+            if self._archive.getinfo(name).file_size > images.MOST_BYTES:
+                raise images.PictureError(f'{path}: more than {images.MOST_BYTES >> 20} MiB')
+            return self._archive.read(name)
+        except KeyError:
+            raise images.PictureError(f'{path}: no such picture') from None
+        except _DAMAGED:
+            raise images.PictureError(f'{path}: damaged in its archive') from None
+
+    def sha256(self, names: Iterable[str]) -> str:
+        """Returns a hash of the names and contents of pictures; those that cannot be read have none."""
+        contents = []
+        for name in sorted(set(names)):
+            try:
+                contents.append([name, files.bytes_sha256(self._content(name))])
+            except images.PictureError:
+                contents.append([name, None])
+        return files.json_sha256(contents)
+
+    def warn_of_others(self, names: Iterable[str]) -> None:
+        """Warns of pictures beside the named ones, which no row names."""
+        named = set(names)
+        if self._archive is not None:
+            others = [name for name in self._archive.namelist() if not images.is_hidden(name)]
+        else:
+            folders = {(self.place / name).parent for name in named}
+            found = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+            others = [str(path.relative_to(self.place)) for path in found if not images.is_hidden(path.name)]
+        others = sorted(
+            name for name in others if name.lower().endswith(images.SUFFIXES) and name not in named
+        )
+        if others:
+            log.warning(
+                '%s: %d pictures are in no row of the tables; the first is %s',
+                self.place, len(others), others[0],
+            )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Captions images with a trained model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath, epy
+from jaxtyping import UInt8
+
+from transformer import files
+from transformer.config import ConfigError
+from transformer.data.sources.images import read
+from transformer.inference import generate
+from transformer.runs import workdir
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.images.task import image_type
+
+with epy.lazy_imports():
+    from transformer.tasks.captions import draw as drawing
+
+
+def caption(
+    trained: Trained,
+    images: Sequence[epath.PathLike] | UInt8[np.ndarray, 'N h w c'],
+    *,
+    best: int = 1,
+    samples: int = 1,
+    first: int = 0,
+    seed: int | None = None,
+    draw: str | None = None,
+    on_done: generate.OnDone = lambda images: None,
+    **options,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` best captions of each image, or `samples` samples.
+
+    Args:
+      images: files, which are resized if needed, or pixels in the size of the model's images.
+      first: the number of the first image; samples depend on it and on `seed`.
+      seed: `train.seed` if None.
+      draw: a folder for pictures of where the decoder looks for the words of the best captions.
+      on_done: receives the number of further images with captions.
+      options: options of `Decode`, such as beam=1.
+    """
+    settings = generate.settings_of(trained.config, options)
+    generate.check_counts(settings, best, samples, seed)
+    if draw is not None:
+        if isinstance(trained.params, tuple):
+            raise ConfigError(f'--draw={draw}: shows the attention of one checkpoint, not of an ensemble')
+        # Before the images are captioned, which can take long.
+        epath.Path(draw).mkdir(parents=True, exist_ok=True)
+        workdir.check_writable(epath.Path(draw))
+    given, size = isinstance(images, np.ndarray), image_type(trained.config)
+    pixels = images if given else [read(epath.Path(path), size) for path in images]
+    rows = generate.search(
+        trained,
+        generate.Asked(settings, best, extend=True),
+        [image for image in pixels for _ in range(samples)],
+        [*range(first * samples, (first + len(pixels)) * samples)],
+        generate.sampling_key(trained.config, seed),
+        lambda rows: on_done(rows / samples),
+    )
+    decode = trained.codecs['text'].decode
+    written = [
+        Hypothesis(decode(pieces.tolist(), one_line=True), score)
+        for row in rows
+        for pieces, score in zip(row.tokens, row.scores.tolist(), strict=True)
+    ]
+    each = max(best, samples)
+    results = [written[i : i + each] for i in range(0, len(written), each)]
+    for number, (image, texts) in enumerate(zip(pixels, results, strict=True)):
+        if draw is not None:
+            stem = '' if given else f'-{epath.Path(images[number]).stem}'
+            figure = drawing.draw([drawing.look(trained, image, texts[0].text)])
+            files.write_figure(epath.Path(draw) / f'{first + number + 1}{stem}.png', figure, dpi=120)
+    return results

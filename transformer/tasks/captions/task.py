@@ -1,0 +1,144 @@
+"""Captions of images: data, loss and scores."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from etils import epy
+from jaxtyping import Array
+
+from transformer.config import Config
+from transformer.data import text_input
+from transformer.data.batches import Batches, RowBatches
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Reading, Text
+from transformer.data.sources import reader
+from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
+from transformer.runs.restore import Trained
+from transformer.tasks import bootstrap
+from transformer.tasks import findings as shared
+from transformer.tasks.captions import scores
+from transformer.tasks.captions.captioner import caption
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.images.task import image_type
+from transformer.tokens import Batch
+from transformer.training import losses, split_sums
+
+with epy.lazy_imports():
+    import sacrebleu
+
+    from transformer.tasks.captions import draw
+
+SHOWN = 4  # images that are shown after a training
+
+
+def reading(config: Config) -> Reading:
+    """Returns the fields: an image and its caption. Of an image with several captions, each has a row."""
+    fields = {'image': image_type(config), 'text': Text(config.data.language, 'data.language')}
+    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
+    return Reading(fields, options)
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
+    """Lays out captions, each with its image. Outside training they are cut to a table of positions."""
+    train, training, rows = config.train, split == 'train', dataset.splits[split]
+    if config.model.positions == 'learned' and not training:
+        rows = text_input.cut_with_warning(rows, config.model.max_len, split)
+    return RowBatches(rows, config.data, train.microbatches, train.seed, training)
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Computes the cross-entropy of every piece of the captions, with label smoothing in training."""
+    weights = (batch['text'].segments > 0).astype(jnp.float32)
+    return losses.predicted_sums(config, params, batch, key, weights)
+
+
+def written(
+    trained: Trained, dataset: Dataset, split: str, progress: Progress, **options
+) -> tuple[list[str], dict[str, object]]:
+    """Writes and scores a caption of each different image, whose references are the captions of all its rows.
+
+    If the source can judge captions, `facts` is the share of those whose facts all hold.
+
+    Returns:
+      The caption of each row's image, and the scores.
+    """
+    data, pixels = trained.config.data, dataset.splits[split].fields['image'].values
+    rows: dict[bytes, list[int]] = {}
+    for i, one in enumerate(pixels):
+        rows.setdefault(one.tobytes(), []).append(i)
+    images = pixels[[first for first, *_ in rows.values()]]
+    on_done, texts = counting(progress, 'captions', len(images)), dataset.texts(split)['text']
+    lines = [best[0].text for best in caption(trained, images, on_done=on_done, **options)]
+    entry = scores.score(lines, [[texts[i] for i in own] for own in rows.values()], data.language)
+    if truth := reader.READERS[data.source].truth(reading(trained.config)):
+        right = [truth(*pair) is True for pair in zip(images, lines, strict=True)]
+        entry['facts'] = bootstrap.estimate(lambda values: float(values.mean()), np.array(right))._asdict()
+    of_row = {i: line for own, line in zip(rows.values(), lines, strict=True) for i in own}
+    return [of_row[i] for i in range(len(pixels))], entry | {'images': len(images)}
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Computes the loss of all captions, and scores one that the model writes for each different image."""
+    config, decode = trained.config, dataclasses.asdict(trained.config.decode)
+    lines, entry = written(trained, dataset, split, progress, **decode)
+    rows = batches(config, dataset, split)
+    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    return Scored(means | entry, {'decode': decode}, lines)
+
+
+def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+    """Computes the scores of greedy captions on dev."""
+    _, entry = written(trained, dataset, 'dev', no_progress, method='greedy')
+    values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """Shows the captions of the first test images, and draws where the decoder looks for each word."""
+    split = 'test' if 'test' in dataset.splits else 'dev'
+    pixels = dataset.splits[split].fields['image'].values[:SHOWN]
+    lines = [best[0].text for best in caption(trained, pixels)]
+    looks = lambda: [draw.look(trained, *pair) for pair in zip(pixels, lines, strict=True)]
+    return Shown([f'  {line}' for line in lines], {'captions': lambda: draw.draw(looks())})
+
+
+def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
+    """Yields a finding if the model hardly beats frequencies, or writes the same, nothing or repetitions."""
+    del trained
+    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['text'].tokens)
+    yield from shared.empty(outcome)
+    yield from shared.equal(outcome)
+    yield from shared.repeated(outcome)
+
+
+def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
+    metric = sacrebleu.CHRF()
+    return [metric.sentence_score(line, [t]).score for line, t in zip(lines, texts['text'], strict=True)]
+
+
+def _measure(name: str, meaning: str, decimals: int = 2, **options) -> Measure:
+    return Measure(name, meaning, (name, 'score'), decimals, 'higher', **options)
+
+
+TASK = Task(
+    reading=reading,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss', ('loss',), heading=None),
+        Measure('perplexity', 'perplexity', ('perplexity',), 3, heading='PPL'),
+        _measure('facts', 'captions whose facts all hold', percent=True, heading='facts', watched=True),
+        _measure('cider', 'CIDEr-D', 3, watched=True),
+        _measure('bleu', 'sacreBLEU', heading='BLEU', watched=True),
+        *(_measure(f'bleu{order}', f'BLEU-{order} of words', heading=None) for order in scores.ORDERS),
+        _measure('chrf', 'chrF', heading=None, of_lines=_chrf_of_lines),
+    ),
+    watch=watch,
+    show=show,
+    findings=findings,
+    verbs={'caption': caption},
+)

@@ -1,0 +1,53 @@
+"""Recall: whether a right partner is among the first ones that a vector finds (Karpathy and Fei-Fei 2015)."""
+
+from collections.abc import Hashable, Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+AMONG = (1, 5, 10)
+_CHUNK = 256  # vectors whose products with all candidates are in memory at a time
+
+
+def distinct(values: Iterable[Hashable]) -> tuple[Int[np.ndarray, ' n'], Int[np.ndarray, ' rows']]:
+    """Returns the row where each distinct value is first, and the number of each row's value."""
+    numbers: dict[Hashable, int] = {}
+    of_rows = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+    return np.unique(of_rows, return_index=True)[1], of_rows
+
+
+def partners(
+    of_rows: Int[np.ndarray, ' rows'], other: Int[np.ndarray, ' rows']
+) -> list[Int[np.ndarray, ' _']]:
+    """Returns for each value of one field the values of the other that any row pairs it with."""
+    order = np.argsort(of_rows, kind='stable')
+    ends = np.cumsum(np.bincount(of_rows))[:-1]
+    return [np.unique(part) for part in np.split(other[order], ends)]
+
+
+def ranks(
+    queries: Float[np.ndarray, 'Q D'],
+    candidates: Float[np.ndarray, 'N D'],
+    right: Sequence[Int[np.ndarray, ' _']],
+) -> list[int]:
+    """Counts for each query the wrong candidates that are at least as near as its nearest right one."""
+    found = []
+    for start in range(0, len(queries), _CHUNK):
+        products = queries[start : start + _CHUNK] @ candidates.T
+        for row, own in zip(products, right[start:], strict=False):
+            nearest = row[own].max()
+            found.append(int(np.sum(row >= nearest) - np.sum(row[own] >= nearest)))
+    return found
+
+
+def recall(
+    queries: Float[np.ndarray, 'Q D'],
+    candidates: Float[np.ndarray, 'N D'],
+    right: Sequence[Int[np.ndarray, ' _']],
+) -> dict[str, float]:
+    """Computes the share of queries with a right candidate among the 1, 5 and 10 nearest.
+
+    Wrong candidates that are equally near count as nearer, so equal vectors find nothing.
+    """
+    found = np.array(ranks(queries, candidates, right))
+    return {f'r{most}': float(np.mean(found < most)) for most in AMONG}

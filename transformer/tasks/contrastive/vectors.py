@@ -1,0 +1,212 @@
+"""Uses a trained pair of towers: vectors of texts and images, retrieval, and zero-shot classification."""
+
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+from etils import epath
+from jaxtyping import Array, Float, Int, UInt8
+
+from transformer.config import Config, ConfigError
+from transformer.data.fields import Image
+from transformer.data.rows import padded
+from transformer.data.sources import images as image_files
+from transformer.inference import batch_shapes
+from transformer.inference.generate import OnDone, as_texts
+from transformer.nn import models
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tokens import Tokens
+
+Vectors = Float[np.ndarray, 'N D']
+Pixels = UInt8[np.ndarray, 'N h w c'] | Sequence[UInt8[np.ndarray, 'h w c']]
+
+
+def image_type(config: Config) -> Image:
+    """Returns the size and channels of the images."""
+    return Image(config.images.size, config.images.size, config.images.channels)
+
+
+def check_single(params: object) -> None:
+    """Raises ConfigError if there are several models, whose spaces have nothing in common."""
+    if isinstance(params, tuple):
+        raise ConfigError('checkpoint: an ensemble has no common vectors; choose one checkpoint')
+
+
+def embed(
+    trained: Trained,
+    texts: Iterable[str],
+    *,
+    pool: str | None = None,
+    first: int = 0,
+    on_done: OnDone = lambda count: None,
+) -> Vectors:
+    """Returns a vector of length 1 for each text."""
+    if pool is not None:
+        raise ConfigError(f'pool={pool!r}: the vector of a text is that of its end; leave this out')
+    check_single(trained.params)
+    rows = trained.codecs['text'].encode_batch(as_texts(texts, 'texts'))
+    longest = trained.config.model.max_len if trained.config.model.positions == 'learned' else None
+    for number, row in enumerate(rows, first + 1):
+        if longest and len(row) > longest:
+            logging.warning('line %d: only %d of its %d pieces are read', number, longest, len(row))
+            row[longest - 1 :] = row[-1:]
+    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
+    program = batch_shapes.program(_of_texts, trained.config)
+    vectors = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    return np.array(vectors, np.float32).reshape(len(rows), trained.config.contrastive.d_e)
+
+
+def _of_texts(config: Config, params: models.Params, key: None, text: Tokens) -> Float[Array, 'R D']:
+    batch = {'text': text, 'weight': jnp.ones((len(text.tokens), 1))}
+    return models.build(config).apply({'params': params}, batch, method='texts')[:, 0]
+
+
+def embed_pixels(trained: Trained, pixels: Pixels, on_done: OnDone = lambda count: None) -> Vectors:
+    """Returns a vector of length 1 for each image."""
+    check_single(trained.params)
+    config = trained.config
+
+    def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R 1 h w c']:
+        rows = np.zeros((shape[0], 1, *image_type(config).shape), np.uint8)
+        rows[: len(indexes), 0] = [pixels[i] for i in indexes]
+        return rows
+
+    program, lengths = batch_shapes.program(_of_images, config), [config.images.positions] * len(pixels)
+    vectors = batch_shapes.run(program, (trained.params, None), lengths, build, on_done)
+    return np.array(vectors, np.float32).reshape(len(pixels), config.contrastive.d_e)
+
+
+def _of_images(
+    config: Config, params: models.Params, key: None, pixels: UInt8[Array, 'R 1 h w c']
+) -> Float[Array, 'R D']:
+    return models.build(config).apply({'params': params}, {'image': pixels}, method='images')[:, 0]
+
+
+def embed_images(
+    trained: Trained,
+    paths: Sequence[epath.PathLike],
+    *,
+    pool: str | None = None,
+    first: int = 0,
+    on_done: OnDone = lambda count: None,
+) -> Vectors:
+    """Returns a vector of length 1 for each image file, resized if needed."""
+    del first  # errors name the file, not its number
+    if pool is not None:
+        raise ConfigError(f'pool={pool!r}: chooses the vector of a text, not of an image; leave this out')
+    size = image_type(trained.config)
+    pixels = [image_files.read(epath.Path(path), size) for path in paths]
+    return embed_pixels(trained, pixels, on_done)
+
+
+def retrieve(
+    trained: Trained,
+    lines: Iterable[str],
+    *,
+    images: str | None = None,
+    texts: str | None = None,
+    best: int = 1,
+    first: int = 0,
+    on_done: OnDone = lambda count: None,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` image files of the folder `images` for each line, with their cosines."""
+    if images is None or texts is not None:
+        raise ConfigError('images: lines are looked for in a folder of images, and in no file of texts')
+    paths = _images_in(images)
+    queries = embed(trained, lines, first=first, on_done=on_done)
+    return _nearest(
+        queries, list(map(str, paths)), embed_images(trained, paths) if len(queries) else None, best
+    )
+
+
+def retrieve_texts(
+    trained: Trained,
+    paths: Sequence[epath.PathLike],
+    *,
+    images: str | None = None,
+    texts: str | None = None,
+    best: int = 1,
+    first: int = 0,
+    on_done: OnDone = lambda count: None,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` lines of the file `texts` for each image file, with their cosines."""
+    if texts is None or images is not None:
+        raise ConfigError('texts: image files are looked for in a file of lines, and in no folder of images')
+    lines = epath.Path(texts).read_text().splitlines()
+    queries = embed_images(trained, paths, first=first, on_done=on_done)
+    return _nearest(queries, lines, embed(trained, lines) if len(queries) else None, best)
+
+
+def _images_in(folder: str) -> list[epath.Path]:
+    """Lists the images in a folder, sorted by name."""
+    path = epath.Path(folder)
+    there = sorted(path.iterdir()) if path.is_dir() else []
+    found = [one for one in there if one.suffix.lower() in image_files.SUFFIXES]
+    if not found:
+        raise ConfigError(f'images={folder}: no folder with {", ".join(image_files.FORMATS)}')
+    return found
+
+
+def _nearest(
+    queries: Float[np.ndarray, 'Q D'], names: Sequence[str], candidates: Vectors | None, best: int
+) -> list[list[Hypothesis]]:
+    """Returns the names of the nearest candidates of each query, with their cosines."""
+    if best > len(names):
+        raise ConfigError(f'nbest={best}: there are {len(names)} to choose from')
+    rows = (candidates @ query for query in queries)
+    order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)
+    return [[Hypothesis(names[i], float(row[i])) for i in first.tolist()] for row, first in order]
+
+
+def class_vectors(trained: Trained, names: Sequence[str], templates: Sequence[str]) -> Vectors:
+    """Returns a vector for each class: the mean of its texts' vectors, divided by its length (§3.1.4)."""
+    texts = [template.replace('{}', name) for name in names for template in templates]
+    means = embed(trained, texts).reshape(len(names), len(templates), -1).mean(axis=1)
+    return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+
+def zero_shot(
+    trained: Trained, pixels: Pixels, names: Sequence[str], on_done: OnDone = lambda count: None
+) -> Float[np.ndarray, 'N K']:
+    """Computes the probability of each class for each image, from names alone (Radford et al. 2021, §3.1).
+
+    A class is an ensemble of the texts that `contrastive.templates` makes of its name.
+    """
+    classes = class_vectors(trained, names, trained.config.contrastive.templates.split('|'))
+    scale = float(np.exp(trained.params['log_scale']))
+    logits = scale * embed_pixels(trained, pixels, on_done) @ classes.T
+    return np.asarray(jax.nn.softmax(logits, axis=-1))
+
+
+def zero_shot_accuracy(
+    trained: Trained, pixels: Pixels, gold: Int[np.ndarray, ' N'], names: Sequence[str]
+) -> float:
+    """Computes the share of images whose likeliest class, by its name alone, is the right one."""
+    return float(np.mean(zero_shot(trained, pixels, names).argmax(axis=1) == gold))
+
+
+def classify(
+    trained: Trained,
+    paths: Sequence[epath.PathLike],
+    *,
+    best: int = 1,
+    classes: str | None = None,
+    first: int = 0,
+    on_done: OnDone = lambda count: None,
+) -> list[list[Hypothesis]]:
+    """Returns the likeliest of `classes` (names, separated by commas) of image files, with probabilities."""
+    del first  # errors name the file, not its number
+    names = [name.strip() for name in (classes or '').split(',')]
+    if '' in names or len(set(names)) < max(2, len(names)):
+        raise ConfigError(f'classes={classes!r}: expected at least two names, separated by commas')
+    if best > len(names):
+        raise ConfigError(f'nbest={best}: there are {len(names)} classes')
+    size = image_type(trained.config)
+    pixels = [image_files.read(epath.Path(path), size) for path in paths]
+    probabilities = zero_shot(trained, pixels, names, on_done) if pixels else []
+    order = [np.argsort(-row, kind='stable')[:best].tolist() for row in probabilities]
+    pairs = zip(probabilities, order, strict=True)
+    return [[Hypothesis(names[k], float(row[k])) for k in chosen] for row, chosen in pairs]
