@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from transformer.config import Config
+from transformer import parallel
+from transformer.config import Config, couples_batch
 from transformer.data import text_input
 from transformer.data.arrays import Ragged
 from transformer.data.batches import Batches, NoisyBatches, RowBatches
@@ -61,16 +62,21 @@ def _with_ends(pairs: Split) -> Split:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of each pair among its microbatch's pairs, without label smoothing.
+    """Computes the cross-entropy of each pair among its microbatch's or batch's, without label smoothing.
 
     Another pair with the same image is a negative, as in CLIP.
     """
     vectors.check_single(params)
-    weight = batch['weight'].reshape(len(batch['weight']), -1)
+    count = 1 if couples_batch(config) else len(batch['weight'])
+    weight = batch['weight'].reshape(count, -1)
     of_rows = ensemble.factors(config, params, losses.all_rows(batch), key)
-    images, texts = (x.reshape(*weight.shape, -1) for x in of_rows)
+    pairs = *(x.reshape(*weight.shape, -1) for x in of_rows), weight
+    others, first = None, 0
+    if couples_batch(config):
+        joined = parallel.gather_parts([x[0] for x in pairs])
+        others, first = tuple(x[None] for x in joined), parallel.device_index() * weight.shape[1]
     scale = jnp.sum(weight) * jnp.exp(params['log_scale'])
-    return losses.pair_sums(images, texts, weight) | {'scale': scale}
+    return losses.pair_sums(*pairs, others, first) | {'scale': scale}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
