@@ -66,6 +66,7 @@ FORMATS = {
         'language',
         'masked',
         'images',
+        'contrastive',
     },
     'safetensors': set(TASKS),
 }

@@ -188,6 +188,19 @@ CASES = {
             'few': ({}, [*'aaaabbbb'], ['2 4']),
         },
     ),
+    'captions': (
+        {'data.source': 'scenes', 'data.language': 'en'},
+        {'text': texts()},
+        {},
+        GOOD,
+        LINES,
+        {
+            'unlearned': ({'loss': 1.3}, None, ['1.300 1.386']),
+            'empty': ({}, ['', *'bcdabcd'], ['12.5 empty']),
+            'equal': ({}, [*'xxxxxabc'], ["62.5 'x'"]),
+            'repeated': ({}, ['a b a b a', 'c c c', 'd d d d', 'e e e', *'fghi'][:6], ['half']),
+        },
+    ),
     'classify': (
         {'data.source': 'table'},
         {'label': CLASSES},

@@ -110,6 +110,23 @@ def test_every_batch_has_the_same_number_of_rows():
     assert row in [CODEC.encode(texts[i])[:-1] for i in same]
 
 
+def test_training_images_are_augmented_by_step_and_row():
+    config, dataset = config_of(images__flip=True, images__crop=1), dataset_of(*pairs(), 'train')
+    plain = task_of(config).batches(config_of(), dataset, 'train').batch(1)
+    batches = task_of(config).batches(config, dataset, 'train')
+    found, part = batches.batch(1), batches.batch(1, slice(3, 6))
+    np.testing.assert_array_equal(part['image'], found['image'][3:6])
+    padded = np.pad(plain['image'][:, 0], ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = [padded[:, y : y + 6, x : x + 6] for y in range(3) for x in range(3)]
+    windows += [window[:, :, ::-1] for window in windows]
+    for i in np.flatnonzero(plain['weight'][:, 0]):
+        assert any((found['image'][i, 0] == window[i]).all() for window in windows)
+    changed = (found['image'] != plain['image']).any(axis=(1, 2, 3, 4))
+    assert changed.sum() > 8
+    dev = task_of(config).batches(config, dataset_of(*pairs()), 'dev').batch(0)['image'][:32, 0]
+    np.testing.assert_array_equal(dev, pairs()[0][:32])
+
+
 def test_a_long_text_keeps_its_end(caplog):
     pixels, _ = pairs()
     dataset = dataset_of(pixels[:2], ['a' * 40, 'b'])

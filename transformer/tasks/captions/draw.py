@@ -12,6 +12,7 @@ from transformer.runs.restore import Trained
 from transformer.tokens import EOS
 
 WIDEST = 8  # panels side by side
+DARKEST = 0.85  # opacity of the black over patches without attention
 _SIDE = 1.5  # inches
 
 
@@ -41,9 +42,9 @@ def look(trained: Trained, image: UInt8[np.ndarray, 'h w c'], text: str) -> Look
 
 
 def draw(looks: Sequence[Look]) -> Figure:
-    """Draws each image, then once for each word of its caption with the attention above it in red.
+    """Draws each image, then once for each word of its caption, dark where the decoder does not look.
 
-    The strongest attention of a word is opaque, so that words whose attention is spread can be read, too.
+    The patch with the most attention is as bright as in the image, so that spread attention can be seen, too.
     """
     rows = []
     for look in looks:
@@ -60,7 +61,7 @@ def draw(looks: Sequence[Look]) -> Figure:
             axis.imshow(image if channels == 3 else image[..., 0], cmap='gray', vmin=0, vmax=255)
             axis.set_title(word, fontsize=9, parse_math=False)
             if weights is not None:
-                alpha = 0.85 * weights / max(weights.max(), 1e-9)
+                alpha, black = DARKEST * (1 - weights / weights.max()), np.zeros_like(weights)
                 extent = (-0.5, width - 0.5, height - 0.5, -0.5)
-                axis.imshow(weights * 0 + 1, cmap='Reds', vmin=0, vmax=1.2, alpha=alpha, extent=extent)
+                axis.imshow(black, cmap='gray', vmin=0, vmax=1, alpha=alpha, extent=extent)
     return figure

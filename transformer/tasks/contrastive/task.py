@@ -1,15 +1,17 @@
 """Contrastive learning of images and texts: data, loss and recall (Radford et al. 2021)."""
 
+import functools
 from collections.abc import Iterator
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from transformer.config import Config
+from transformer import parallel
+from transformer.config import Config, couples_batch
 from transformer.data import text_input
 from transformer.data.arrays import Ragged
-from transformer.data.batches import Batches, RowBatches
+from transformer.data.batches import Batches, NoisyBatches, RowBatches
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Text
 from transformer.nn import ensemble
@@ -19,6 +21,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.contrastive import scores, vectors
+from transformer.tasks.images.augmentation import augment_rows
 from transformer.tokens import EOS, Batch
 from transformer.training import losses, split_sums
 
@@ -37,7 +40,17 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     pairs, train, training = dataset.splits[split], config.train, split == 'train'
     if config.model.positions == 'learned' and not training:
         pairs = _with_ends(text_input.cut_with_warning(pairs, config.model.max_len, split))
-    return RowBatches(pairs, config.data, train.microbatches, train.seed, training)
+    rows = RowBatches(pairs, config.data, train.microbatches, train.seed, training)
+    if not (training and config.images.augments):
+        return rows
+    return NoisyBatches(rows, functools.partial(_augment, config), train.seed, split)
+
+
+def _augment(config: Config, batch: Batch, generators: list[np.random.Generator]) -> Batch:
+    """Augments every image, which a row has one or several of."""
+    for images, weight in zip(batch['image'].swapaxes(0, 1), batch['weight'].T, strict=True):
+        augment_rows(config.images, {'image': images, 'weight': weight}, generators)
+    return batch
 
 
 def _with_ends(pairs: Split) -> Split:
@@ -49,16 +62,21 @@ def _with_ends(pairs: Split) -> Split:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of each pair among its microbatch's pairs, without label smoothing.
+    """Computes the cross-entropy of each pair among its microbatch's or batch's, without label smoothing.
 
     Another pair with the same image is a negative, as in CLIP.
     """
     vectors.check_single(params)
-    weight = batch['weight'].reshape(len(batch['weight']), -1)
+    count = 1 if couples_batch(config) else len(batch['weight'])
+    weight = batch['weight'].reshape(count, -1)
     of_rows = ensemble.factors(config, params, losses.all_rows(batch), key)
-    images, texts = (x.reshape(*weight.shape, -1) for x in of_rows)
+    pairs = *(x.reshape(*weight.shape, -1) for x in of_rows), weight
+    others, first = None, 0
+    if couples_batch(config):
+        joined = parallel.gather_parts([x[0] for x in pairs])
+        others, first = tuple(x[None] for x in joined), parallel.device_index() * weight.shape[1]
     scale = jnp.sum(weight) * jnp.exp(params['log_scale'])
-    return losses.pair_sums(images, texts, weight) | {'scale': scale}
+    return losses.pair_sums(*pairs, others, first) | {'scale': scale}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:

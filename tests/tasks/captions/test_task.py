@@ -1,0 +1,301 @@
+"""Captions: batches, loss and search against their definitions, judged captions, the command, warm starts."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import PIL.Image
+import programs
+import pytest
+from etils import epath
+
+import transformer
+from transformer import parallel, tasks
+from transformer.actions import train as action
+from transformer.cli import main as run
+from transformer.config import ConfigError, config_dict, resolve
+from transformer.data.arrays import Dense, dtype_of, ragged
+from transformer.data.dataset import Split
+from transformer.data.generated.scenes import captions
+from transformer.data.rows import padded
+from transformer.data.text_input import Given
+from transformer.inference.attention import attention_weights, one_row, words_of
+from transformer.nn import models
+from transformer.runs import restore, warm_start
+from transformer.runs.workdir import Run
+from transformer.tasks import sums_of, task_of
+from transformer.tasks.captions import draw, scores
+from transformer.tasks.captions.captioner import caption
+from transformer.tokens import EOS, Tokens
+from transformer.training.step import gradients, initial_state
+
+OPTIONS = {
+    'train.task': 'captions',
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'image_model.d_model': 12,
+    'image_model.positions': 'learned',
+    'images.patch': 16,
+    'data.source': 'scenes',
+    'data.name': None,
+    'data.language': 'de',
+    'data.train': 'train[:48]',
+    'data.dev': 'dev[:8]',
+    'data.test': 'test[:8]',
+    'data.tokenizer': 'words',
+    'data.pieces': 60,
+    'data.batching': 'padded',
+    'data.max_len': 40,
+    'data.batch_tokens': 640,
+    'train.steps': 4,
+    'train.warmup_steps': 4,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'train.watch_every': 4,
+    'train.log_every': 1,
+    'decode.beam': 2,
+    'decode.extra_len': 12,
+}
+CONFIG = resolve(config_dict(OPTIONS))
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('captions') / 'run'
+    action.run_training(CONFIG, epath.Path(folder), '')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def dataset(tmp_path_factory):
+    return tasks.prepare(CONFIG, tmp_path_factory.mktemp('cache'))
+
+
+@pytest.fixture(scope='module')
+def model(trained) -> restore.Trained:
+    """Loads the model with parameters that make captions of different images differ."""
+    loaded, _ = restore.load(Run.open(trained))
+    rng = np.random.default_rng(3)
+    drawn = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(np.float32) * 0.5, loaded.params)
+    return loaded._replace(params=drawn)
+
+
+def test_every_picture_has_its_caption(dataset):
+    batches = task_of(CONFIG).batches(CONFIG, dataset, 'train')
+    assert (batches.shapes, batches.steps_per_epoch, batches.rows(0)) == (1, 3, 16)
+    codec, seen = dataset.codecs['text'], []
+    right = {
+        p.tobytes(): captions.caption('train', i, 'de') for i, p in enumerate(captions.scenes('train', 0, 48))
+    }
+    for step in range(3):
+        batch = batches.batch(step)
+        assert batch['image'].shape == (16, 1, 32, 32, 3)
+        for image, row, segments in zip(
+            batch['image'], batch['text'].tokens, batch['text'].segments, strict=True
+        ):
+            pieces = row[segments > 0].tolist()
+            assert codec.encode(right[image.tobytes()]) == pieces and pieces[-1] == EOS
+            seen.append(image.tobytes())
+    assert sorted(seen) == sorted(right)
+
+
+def logp_of(model, images: np.ndarray, text: Tokens) -> np.ndarray:
+    """Computes log p of every piece, 0 for padding, from the logits of the full pass."""
+    logits = np.float64(programs.apply(model.config, model.params, {'image': images, 'text': text}))
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    gold = np.take_along_axis(logp, text.tokens[..., None], axis=-1)[..., 0]
+    return np.where(text.segments > 0, gold, 0.0)
+
+
+def test_the_loss_in_numpy(model, dataset):
+    batch = task_of(CONFIG).batches(CONFIG, dataset, 'train').batch(0)
+    rows = jax.tree.map(lambda x: jnp.asarray(x)[None], batch)
+    found = jax.jit(sums_of(CONFIG))(model.params, rows, None)
+    assert float(found['weight']) == (batch['text'].segments > 0).sum()
+    expected = -logp_of(model, batch['image'], batch['text']).sum()
+    assert float(found['loss']) == pytest.approx(expected, rel=1e-5)
+
+
+def test_scores_of_a_search_in_the_full_pass(model, dataset):
+    """Without a length penalty they are log p, and neither they nor samples depend on other images."""
+    images, codec = dataset.splits['dev'].fields['image'].values, dataset.codecs['text']
+    best, greedy = caption(model, images, best=2, alpha=0.0), caption(model, images, method='greedy')
+    assert len({of_image[0].text for of_image in best}) > 1
+    longest = CONFIG.decode.extra_len
+    for rank in range(2):
+        # A caption that was cut has no end.
+        pieces = [codec.encode(of_image[rank].text)[:longest] for of_image in best]
+        expected = logp_of(model, images[:, None], padded(pieces, (8, longest))).sum(axis=1)
+        np.testing.assert_allclose([of_image[rank].score for of_image in best], expected, atol=1e-3)
+    for (first, second), [likeliest] in zip(best, greedy, strict=True):
+        assert first.score >= max(second.score, likeliest.score - 1e-4) and first.text != second.text
+    alone = caption(model, images[1:2], best=2, alpha=0.0)
+    assert [one.text for one in alone[0]] == [one.text for one in best[1]]
+    samples = caption(model, images[:2], method='sample', samples=3, seed=5)
+    again = caption(model, images[1:2], method='sample', samples=3, seed=5, first=1)
+    assert [one.text for one in samples[1]] == [one.text for one in again[0]]
+    assert len({one.text for one in samples[0]}) > 1
+
+
+def given(dataset, images: np.ndarray, texts: list[str]) -> Given:
+    codec = dataset.codecs['text']
+    split = Split({'image': Dense(images), 'text': ragged(codec.encode_batch(texts), dtype_of(codec.size))})
+    return Given(epath.Path('.'), dataset.codecs, {'dev': split}, {}, {'text': texts}, False)
+
+
+def test_an_image_with_several_captions_has_one_output(model, dataset):
+    images, texts = dataset.splits['dev'].fields['image'].values[:3], dataset.texts('dev')['text']
+    several = given(dataset, images[[0, 1, 0, 2]], [texts[0], texts[1], texts[4], texts[2]])
+    scored = task_of(CONFIG).evaluate(model, several, 'dev')
+    lines = [best.text for best, *_ in caption(model, images)]
+    assert scored.lines == [lines[0], lines[1], lines[0], lines[2]] and scored.scores['images'] == 3
+    expected = scores.score(lines, [[texts[0], texts[4]], [texts[1]], [texts[2]]], 'de')
+    assert {name: scored.scores[name] for name in expected} == expected
+
+
+def test_captions_are_judged(model, dataset, monkeypatch):
+    """The source's own captions are true; those of other pictures hardly ever are."""
+    texts, images = dataset.texts('dev')['text'], dataset.splits['dev'].fields['image'].values
+    judged = [captions.holds(texts[-1 - i], captions.facts('dev', i), 'de') is True for i in range(8)]
+    for shown, share in ((texts, 1.0), (texts[::-1], sum(judged) / 8), (['kein Satz'] * 8, 0.0)):
+        answers = [[transformer.tasks.contract.Hypothesis(text, 0.0)] for text in shown]
+        monkeypatch.setattr('transformer.tasks.captions.task.caption', lambda *_, a=answers, **__: a)
+        scored = task_of(CONFIG).evaluate(model, dataset, 'dev')
+        assert scored.scores['facts']['score'] == share
+    assert len(images) == 8 and sum(judged) < 4
+
+
+def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, dataset):
+    def of(devices: int, accumulate: int):
+        chosen = jax.devices()[:devices]
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+        changed = resolve(config_dict(OPTIONS | {'train.accumulate': accumulate}))
+
+        def step(params, batch):
+            return parallel.sum_over_devices(
+                gradients(changed, sums_of(changed), params, batch, jnp.int32(3))
+            )
+
+        batch = task_of(CONFIG).batches(CONFIG, dataset, 'train').batch(1)
+        batch = parallel.to_devices(batch, changed.train.microbatches)
+        params = initial_state(changed).params
+        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+
+    expected, same = of(1, 1)
+    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
+    found, sums = of(2, 2)
+    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+
+
+def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
+    def killed(step: int, numbers: dict) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        action.train(CONFIG, tmp_path / 'run', on_metrics=killed)
+    result = action.train(CONFIG, tmp_path / 'run')
+    whole = json.loads((trained / 'result.json').read_text())
+    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    assert len((trained / 'translations' / 'test.latest.txt').read_text().splitlines()) == 8
+    last = [json.loads(line) for line in (trained / 'metrics.jsonl').read_text().splitlines()][-1]
+    assert {'dev_loss', 'dev_facts', 'dev_cider', 'dev_bleu'} <= last.keys()
+
+
+def test_caption(trained, tmp_path, capfd):
+    rng = np.random.default_rng(4)
+    files = [str(tmp_path / name) for name in ('a.png', 'b.jpg')]
+    for file in files:
+        PIL.Image.fromarray(rng.integers(0, 256, (40, 30, 3)).astype(np.uint8)).save(file)
+    call = ['run.py', 'caption', f'--workdir={trained}', '--extra_len=4', *files]
+    assert run.main([*call, '--nbest=2', '--scores', f'--draw={tmp_path / "drawn"}']) == 0
+    rows = [line.split('\t') for line in capfd.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == [files[0]] * 2 + [files[1]] * 2
+    loaded = transformer.load(trained)
+    found = [one for answers in loaded.caption(files, best=2, extra_len=4) for one in answers]
+    assert [(row[1], float(row[2])) for row in rows] == [(one.text, round(one.score, 4)) for one in found]
+    assert sorted(path.name for path in (tmp_path / 'drawn').iterdir()) == ['1-a.png', '2-b.png']
+    assert run.main([*call, '--json']) == 0
+    objects = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(one['file'], one['text']) for one in objects] == [(files[0], rows[0][1]), (files[1], rows[2][1])]
+    (tmp_path / 'c.png').write_bytes(b'no image')
+    assert run.main([*call, str(tmp_path / 'c.png')]) == 2
+    assert str(tmp_path / 'c.png') in capfd.readouterr().err
+
+
+def test_where_the_decoder_looks(tmp_path):
+    """Attention to the patches and to a class token adds up to 1; a word has the mean of its pieces."""
+    looks = []
+    for pool in ('mean', 'token'):
+        changes = {'data.tokenizer': 'bpe', 'data.pieces': 330, 'data.max_len': 200, 'images.pool': pool}
+        config = resolve(config_dict(OPTIONS | changes))
+        data = tasks.prepare(config, tmp_path)
+        params = programs.initialize(config, jax.random.key(0))
+        image, codec = data.splits['dev'].fields['image'].values[0], data.codecs['text']
+        text = 'Ein grünes Kreuz, rot.'
+        looks.append(draw.look(restore.Trained(config, params, data.codecs), image, text))
+        assert looks[-1].words == ['Ein', 'grünes', 'Kreuz', ',', 'rot', '.']
+        batch = {'image': image[None, None], 'text': one_row(codec.encode(text))}
+        [heads] = attention_weights(config, params, batch)['decoder/cross_attention']
+        assert heads.shape == (2, len(codec.encode(text)), 4 + (pool == 'token'))
+        of_pieces = heads.mean(axis=0)[:, -4:]
+        np.testing.assert_allclose(looks[-1].weights[-1].ravel(), of_pieces[-2], atol=1e-6)
+        words = words_of(codec.pieces(codec.encode(text)[:-1]))
+        longest = max(range(len(words)), key=lambda i: len(words[i][1]))
+        expected = of_pieces[words[longest][1]].mean(axis=0)
+        np.testing.assert_allclose(looks[-1].weights[longest].ravel(), expected, atol=1e-6)
+        assert len(words[longest][1]) > 1
+    np.testing.assert_allclose(looks[0].weights.sum((1, 2)), 1, atol=1e-5)
+    assert (looks[1].weights.sum((1, 2)) < 1).all()
+    assert len(draw.draw(looks).axes) == 2 * 7
+
+
+def test_an_ensemble_is_not_drawn(model):
+    with pytest.raises(ConfigError, match='draw'):
+        caption(model._replace(params=(model.params,) * 2), [], draw='folder')
+
+
+@pytest.mark.parametrize(
+    ('place', 'of'),
+    [
+        ('image', {'train.task': 'images', 'images.classes': 3, 'model.d_model': 12, 'model.max_len': 5}),
+        ('', {'train.task': 'contrastive', 'model.positions': 'sinusoidal'}),
+    ],
+)
+def test_every_array_of_another_models_image_encoder_is_taken(place, of):
+    changes = {key: value for key, value in OPTIONS.items() if key.split('.')[0] != 'decode'} | of
+    if place:
+        of_texts = ('data.language', 'data.tokenizer', 'data.pieces', 'data.batching', 'data.max_len')
+        changes = {k: v for k, v in changes.items() if not k.startswith('image_model') and k not in of_texts}
+        changes |= {'model.positions': 'learned', 'data.source': 'pictures'}
+    changes.pop('train.watch_every')
+    other = warm_start.placed(models.parameter_shapes(resolve(config_dict(changes))), place)
+    taken, left = warm_start.compare_leaves(models.parameter_shapes(CONFIG), other)
+    own = warm_start.named_leaves(models.parameter_shapes(CONFIG))
+    expected = {name for name in own if name.startswith('image/')}
+    assert len(expected) == 20 and {name for name in taken if name.startswith('image/')} == expected
+    heads = {'image/head/kernel', 'image/head/bias', 'image/projection/kernel'}
+    assert {name for name in left if name.startswith('image/')} <= heads
+
+
+@pytest.mark.parametrize(
+    ('option', 'value'),
+    [
+        ('images.classes', 3),
+        ('images.mixup', 0.2),
+        ('data.batching', 'running'),
+        ('decode.max_source_len', 20),
+        ('model.tie_embeddings', 'decoder'),
+        ('data.language', None),
+        ('model.kind', 'convolutional'),
+    ],
+)
+def test_impossible_options(option, value):
+    with pytest.raises(ConfigError, match=option):
+        resolve(config_dict(OPTIONS | {option: value}))
