@@ -22,6 +22,7 @@ from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.contrastive import scores, vectors
 from transformer.tasks.images.augmentation import augment_rows
+from transformer.tasks.images.task import image_type
 from transformer.tokens import EOS, Batch
 from transformer.training import losses, split_sums
 
@@ -32,7 +33,7 @@ def reading(config: Config) -> Reading:
     """Returns the fields: an image and a text about it. An image with several texts is in several rows."""
     text = Text(config.data.language, 'data.language')
     options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
-    return Reading({'image': vectors.image_type(config), 'text': text}, options)
+    return Reading({'image': image_type(config), 'text': text}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -132,7 +133,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 
 
 def _recall(direction: str, most: int, meaning: str) -> Measure:
-    path = direction, f'r{most}'
+    path = direction, f'r{most}', 'score'
     return Measure(f'{direction}_r{most}', f'{meaning}, R@{most}', path, 1, 'higher', percent=True)
 
 
