@@ -4,7 +4,7 @@
 
 FOLDER holds tables of image files and texts: train.tsv, dev.tsv and test.tsv. The parameters are 87,849,216
 of the encoder of images, 63,428,096 of the encoder of texts, and the scale. The options are those of Tables
-18 and 19; but a pair is told from those of its microbatch, an eighth of the batch.
+18 and 19.
 """
 
 from transformer.config import config_dict
@@ -25,6 +25,7 @@ def get_config():
             'model.activation': 'quick_gelu',
             'model.scale_embeddings': False,
             'model.init': 'clip',
+            'contrastive.negatives': 'batch',
             'image_model.d_model': 768,
             'image_model.d_ff': 3072,
             'image_model.h': 12,

@@ -24,6 +24,7 @@ from transformer.config.options import (
 from transformer.config.resolve import (
     PAPER_TOKENS,
     config_dict,
+    couples_batch,
     differences,
     evaluation_options,
     flatten,
@@ -44,9 +45,10 @@ from transformer.config.resolve import (
 from transformer.config.tasks import FORMS, TASKS, tasks_with
 
 __all__ = [
-    'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError', 'Data',
-    'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS', 'from_json', 'has',
-    'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'read_values',
-    'record_differences', 'replace', 'resolve', 'resolve_values', 'row_positions', 'sentinels', 'set_option',
-    'TASKS', 'tasks_with', 'to_json', 'to_record', 'Train', 'with_accumulation', 'with_classes', 'with_steps',
+    'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError',
+    'couples_batch', 'Data', 'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS',
+    'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values',
+    'read_values', 'record_differences', 'replace', 'resolve', 'resolve_values', 'row_positions',
+    'sentinels', 'set_option', 'TASKS', 'tasks_with', 'to_json', 'to_record', 'Train', 'with_accumulation',
+    'with_classes', 'with_steps',
 ]  # fmt: skip

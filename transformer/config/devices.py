@@ -4,6 +4,7 @@ import dataclasses
 
 from transformer.config.declare import ConfigError
 from transformer.config.options import Config
+from transformer.config.resolve import couples_batch
 
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
@@ -37,7 +38,7 @@ def with_accumulation(config: Config, platform: str, devices: int) -> Config:
         for chunks in range(1, microbatches)
         if microbatches % chunks == 0 and numbers <= TPU_POSITIONS * TPU_WIDTH * chunks
     )
-    chunks = next(fit, microbatches) if platform == 'tpu' else 1
+    chunks = next(fit, microbatches) if platform == 'tpu' and not couples_batch(config) else 1
     return dataclasses.replace(config, train=dataclasses.replace(config.train, accumulate=chunks))
 
 

@@ -48,6 +48,11 @@ def has(config: Config, part: str) -> bool:
     return part in FORMS[form_of(config)].has
 
 
+def couples_batch(config: Config) -> bool:
+    """Returns whether the loss of a row depends on all other rows of its batch."""
+    return has(config, 'towers') and config.contrastive.negatives == 'batch'
+
+
 def sentinels(config: Config) -> int:
     """Returns the number of pieces that a model has above those of its tokenizer."""
     return config.denoise.sentinels if has_meaning(OPTIONS, flatten(config), 'denoise.sentinels') else 0
@@ -240,6 +245,11 @@ def _check_combinations(config: Config) -> None:
     if train.accumulate is not None and train.microbatches % train.accumulate:
         raise ConfigError(
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
+        )
+    if couples_batch(config) and train.accumulate not in (None, 1):
+        raise ConfigError(
+            f'train.accumulate={train.accumulate}: with contrastive.negatives=batch the loss needs all rows '
+            'at once; choose 1'
         )
     _check_steps(train)
     writes = has_meaning(OPTIONS, values, 'decode.beam')

@@ -236,6 +236,9 @@ class Contrastive:
     causal: bool = option(
         True, "whether a piece sees only earlier ones, so that only a text's end sees all, as in CLIP"
     )
+    negatives: Literal['microbatch', 'batch'] = option(
+        'microbatch', 'the pairs that a pair is told from: those of its microbatch, or of the whole batch'
+    )
     templates: str = option(
         '{}',
         'texts with {} for the name of a class, separated by |, whose mean vector stands for the class',

@@ -261,27 +261,37 @@ def class_sums(
     return {'unsmoothed' if name == 'nll' else name: value for name, value in sums.items()}
 
 
-def pair_sums(a: Float[Array, 'M N D'], b: Float[Array, 'M N D'], weights: Float[Array, 'M N']) -> Sums:
-    """Computes the cross-entropy of each pair among its microbatch's pairs (Radford et al. 2021, figure 3).
+def pair_sums(
+    a: Float[Array, 'M N D'],
+    b: Float[Array, 'M N D'],
+    weights: Float[Array, 'M N'],
+    others: tuple[Array, Array, Array] | None = None,
+    first: int | Int[Array, ''] = 0,
+) -> Sums:
+    """Computes the cross-entropy of each pair among others (Radford et al. 2021, figure 3).
 
         loss_i = -1/2 (log softmax_j(a_i · b_j)_i + log softmax_j(b_i · a_j)_i)
 
     Pairs without weight are no negatives. All others are, even if two pairs have the same a.
 
+    Args:
+      others: a, b and weights [M P ...] of the pairs j; by default those of the microbatch itself.
+      first: the number of the first pair i among them.
+
     Returns:
       - `loss`: the loss in nats.
       - `correct`: the mean weight of both directions' likeliest partners that are right.
-      - `guess`: the loss if all partners of a microbatch were equally likely, ln of their number.
+      - `guess`: the loss if all partners were equally likely, ln of their number.
       - `weight`: the weight of all pairs.
     """
-    logits = jnp.einsum('MID,MJD->MIJ', a, b, precision=jax.lax.Precision.HIGHEST)
-    own = jnp.broadcast_to(jnp.arange(logits.shape[1]), weights.shape)
-    real = weights[:, None] > 0
-    directions = [
-        cross_entropy_sums(jnp.where(real, one, -1e9), own, weights, 0.0)
-        for one in (logits, logits.swapaxes(1, 2))
-    ]
-    pairs = jnp.sum(weights > 0, axis=1)
+    all_a, all_b, all_weights = (a, b, weights) if others is None else others
+    own = jnp.broadcast_to(first + jnp.arange(weights.shape[1]), weights.shape)
+    directions = []
+    for queries, candidates in ((a, all_b), (b, all_a)):
+        logits = jnp.einsum('MID,MJD->MIJ', queries, candidates, precision=jax.lax.Precision.HIGHEST)
+        logits = jnp.where(all_weights[:, None] > 0, logits, -1e9)
+        directions.append(cross_entropy_sums(logits, own, weights, 0.0))
+    pairs = jnp.sum(all_weights > 0, axis=1)
     return {
         **{name: sum(one[name] for one in directions) / 2 for name in ('loss', 'correct')},
         'guess': jnp.sum(jnp.sum(weights, axis=1) * jnp.log(jnp.maximum(pairs, 1))),

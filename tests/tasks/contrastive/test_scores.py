@@ -27,8 +27,9 @@ def test_recall_by_its_definition(monkeypatch, chunk):
         hits = [
             bool(set(own.tolist()) & set(near.tolist())) for own, near in zip(right, nearest, strict=True)
         ]
-        assert found[f'r{most}'] == np.mean(hits)
-    assert 0.1 < found['r1'] < found['r10'] < 1
+        low, high = found[f'r{most}']['interval']
+        assert low < found[f'r{most}']['score'] == np.mean(hits) < high
+    assert 0.1 < found['r1']['score'] < found['r10']['score'] < 1
 
 
 def test_equal_vectors_find_nothing():
@@ -37,4 +38,5 @@ def test_equal_vectors_find_nothing():
         18,
         18,
     ]
-    assert scores.recall(same, same, [np.array([i]) for i in range(20)]) == {'r1': 0, 'r5': 0, 'r10': 0}
+    found = scores.recall(same, same, [np.array([i]) for i in range(20)])
+    assert [one['score'] for one in found.values()] == [0, 0, 0]

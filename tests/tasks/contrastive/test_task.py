@@ -88,9 +88,9 @@ def test_recall_counts_every_text_of_an_image_and_every_image_of_a_text():
     assert (scored.scores['images'], scored.scores['texts']) == (24, len(names))
     for most in (1, 5, 10):
         expected = numpy_recall(images, of_texts, texts_of, most)
-        assert scored.scores['text_of_image'][f'r{most}'] == pytest.approx(expected)
+        assert scored.scores['text_of_image'][f'r{most}']['score'] == pytest.approx(expected)
         expected = numpy_recall(of_texts, images, images_of, most)
-        assert scored.scores['image_of_text'][f'r{most}'] == pytest.approx(expected)
+        assert scored.scores['image_of_text'][f'r{most}']['score'] == pytest.approx(expected)
     best = [names[np.argmax(of_texts @ image)] for image in images]
     assert scored.lines == best * 2
     values = [measure.value(scored.scores) for measure in task_of(config_of()).measures]

@@ -5,6 +5,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from transformer.tasks import bootstrap
+
 AMONG = (1, 5, 10)
 _CHUNK = 256  # vectors whose products with all candidates are in memory at a time
 
@@ -44,10 +46,11 @@ def recall(
     queries: Float[np.ndarray, 'Q D'],
     candidates: Float[np.ndarray, 'N D'],
     right: Sequence[Int[np.ndarray, ' _']],
-) -> dict[str, float]:
-    """Computes the share of queries with a right candidate among the 1, 5 and 10 nearest.
+) -> dict[str, dict[str, object]]:
+    """Computes the share of queries with a right candidate among the 1, 5 and 10 nearest, with intervals.
 
     Wrong candidates that are equally near count as nearer, so equal vectors find nothing.
     """
     found = np.array(ranks(queries, candidates, right))
-    return {f'r{most}': float(np.mean(found < most)) for most in AMONG}
+    share = lambda hits: float(np.mean(hits))
+    return {f'r{most}': bootstrap.estimate(share, found < most)._asdict() for most in AMONG}

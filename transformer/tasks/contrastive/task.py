@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from transformer.config import Config
+from transformer import parallel
+from transformer.config import Config, couples_batch
 from transformer.data import text_input
 from transformer.data.arrays import Ragged
 from transformer.data.batches import Batches, NoisyBatches, RowBatches
@@ -21,6 +22,7 @@ from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.contrastive import scores, vectors
 from transformer.tasks.images.augmentation import augment_rows
+from transformer.tasks.images.task import image_type
 from transformer.tokens import EOS, Batch
 from transformer.training import losses, split_sums
 
@@ -31,7 +33,7 @@ def reading(config: Config) -> Reading:
     """Returns the fields: an image and a text about it. An image with several texts is in several rows."""
     text = Text(config.data.language, 'data.language')
     options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
-    return Reading({'image': vectors.image_type(config), 'text': text}, options)
+    return Reading({'image': image_type(config), 'text': text}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -61,16 +63,21 @@ def _with_ends(pairs: Split) -> Split:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of each pair among its microbatch's pairs, without label smoothing.
+    """Computes the cross-entropy of each pair among its microbatch's or batch's, without label smoothing.
 
     Another pair with the same image is a negative, as in CLIP.
     """
     vectors.check_single(params)
-    weight = batch['weight'].reshape(len(batch['weight']), -1)
+    count = 1 if couples_batch(config) else len(batch['weight'])
+    weight = batch['weight'].reshape(count, -1)
     of_rows = ensemble.factors(config, params, losses.all_rows(batch), key)
-    images, texts = (x.reshape(*weight.shape, -1) for x in of_rows)
+    pairs = *(x.reshape(*weight.shape, -1) for x in of_rows), weight
+    others, first = None, 0
+    if couples_batch(config):
+        joined = parallel.gather_parts([x[0] for x in pairs])
+        others, first = tuple(x[None] for x in joined), parallel.device_index() * weight.shape[1]
     scale = jnp.sum(weight) * jnp.exp(params['log_scale'])
-    return losses.pair_sums(images, texts, weight) | {'scale': scale}
+    return losses.pair_sums(*pairs, others, first) | {'scale': scale}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -126,7 +133,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 
 
 def _recall(direction: str, most: int, meaning: str) -> Measure:
-    path = direction, f'r{most}'
+    path = direction, f'r{most}', 'score'
     return Measure(f'{direction}_r{most}', f'{meaning}, R@{most}', path, 1, 'higher', percent=True)
 
 

@@ -10,23 +10,18 @@ from etils import epath
 from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Config, ConfigError
-from transformer.data.fields import Image
-from transformer.data.rows import padded
+from transformer.data.rows import padded, stacked
 from transformer.data.sources import images as image_files
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
+from transformer.tasks.images.task import image_type
 from transformer.tokens import Tokens
 
 Vectors = Float[np.ndarray, 'N D']
 Pixels = UInt8[np.ndarray, 'N h w c'] | Sequence[UInt8[np.ndarray, 'h w c']]
-
-
-def image_type(config: Config) -> Image:
-    """Returns the size and channels of the images."""
-    return Image(config.images.size, config.images.size, config.images.channels)
 
 
 def check_single(params: object) -> None:
@@ -69,11 +64,8 @@ def embed_pixels(trained: Trained, pixels: Pixels, on_done: OnDone = lambda coun
     check_single(trained.params)
     config = trained.config
 
-    def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R 1 h w c']:
-        rows = np.zeros((shape[0], 1, *image_type(config).shape), np.uint8)
-        rows[: len(indexes), 0] = [pixels[i] for i in indexes]
-        return rows
-
+    size = (1, *image_type(config).shape)
+    build = lambda indexes, shape: stacked([pixels[i][None] for i in indexes], shape[0], size)
     program, lengths = batch_shapes.program(_of_images, config), [config.images.positions] * len(pixels)
     vectors = batch_shapes.run(program, (trained.params, None), lengths, build, on_done)
     return np.array(vectors, np.float32).reshape(len(pixels), config.contrastive.d_e)
