@@ -30,6 +30,7 @@ COMMANDS = {
     'fill': {'masked', 'denoise'},
     'embed': {'masked', 'contrastive'},
     'retrieve': {'contrastive'},
+    'caption': {'captions'},
     'classify': {'images', 'classify', 'contrastive'},
     'label': {'labelling'},
     'answer': {'answers', 'text_to_text'},
@@ -47,7 +48,7 @@ INPUTS = {
 SHORT = ['--method=greedy', '--extra_len=2']
 ARGUMENTS = {
     'figure': ['--sentence=the old dog'],
-    **dict.fromkeys(('translate', 'summarise', 'parse', 'generate'), SHORT),
+    **dict.fromkeys(('translate', 'summarise', 'parse', 'generate', 'caption'), SHORT),
 }
 # Further arguments of models without classes of their own.
 ZERO_SHOT = {'classify': ['--classes=dog,cat']}
@@ -103,6 +104,8 @@ def write(folder: pathlib.Path) -> pathlib.Path:
         'sets.tsv': 'set\tsource\ttarget\n'
         + '\n'.join(f'{"abc"[n % 3]}\t{x}\t{x[:8]}' for n, x in enumerate(lines)),
         'train.json': json.dumps(squad),
+        'pictures.tsv': 'image\ttext\n'
+        + '\n'.join(f'train/{"ab"[n % 2]}/x.png\t{line}' for n, line in enumerate(lines)),
     }
     for name, content in contents.items():
         (folder / name).write_text(content + '\n')
@@ -126,6 +129,13 @@ DATA = {
         'data__train': 'dev',
         'data__language': 'en',
         'images__patch': 16,
+    },
+    'captions': {
+        'data__source': 'table',
+        'data__train': 'pictures.tsv',
+        'images__size': 4,
+        'images__patch': 2,
+        'images__pixels': 'grey',
     },
     'classify': {'data__source': 'table', 'data__train': 'train.tsv'},
     'labelling': {'data__source': 'trees', 'data__train': 'train.trees'},
@@ -219,7 +229,7 @@ def test_commands_that_a_model_has_work(runs, task, capfd, tmp_path, monkeypatch
         read = [] if command == 'figure' else [f'--input={lines}']
         arguments = [*ARGUMENTS.get(command, [])]
         PIL.Image.new('L', (4, 4), 99).save(tmp_path / 'x.png')
-        if (task, command) in {('images', 'classify'), ('contrastive', 'classify')}:
+        if (task, command) in {('images', 'classify'), ('contrastive', 'classify'), ('captions', 'caption')}:
             read = [str(tmp_path / 'x.png')]
         if task == 'contrastive':
             arguments += ZERO_SHOT.get(command, [])

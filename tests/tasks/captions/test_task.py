@@ -233,7 +233,8 @@ def test_where_the_decoder_looks(tmp_path):
     """Attention to the patches and to a class token adds up to 1; a word has the mean of its pieces."""
     looks = []
     for pool in ('mean', 'token'):
-        changes = {'data.tokenizer': 'bpe', 'data.pieces': 330, 'data.max_len': 200, 'images.pool': pool}
+        changes = {'data.tokenizer': 'bpe', 'data.pieces': 330, 'images.pool': pool}
+        changes |= {'data.max_len': 200, 'data.batch_tokens': 1600}
         config = resolve(config_dict(OPTIONS | changes))
         data = tasks.prepare(config, tmp_path)
         params = programs.initialize(config, jax.random.key(0))
