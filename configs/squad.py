@@ -29,6 +29,7 @@ def get_config():
             'model.d_ff': 512,
             'model.h': 4,
             'model.P_drop': 0.1,
+            'train.scored': 'best',
             'train.steps': 2400,
             'train.eps_ls': 0.0,
             'train.warmup_steps': 300,
