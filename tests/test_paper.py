@@ -361,7 +361,7 @@ def test_flops_as_xla_counts_them(changes):
         # Not linear, or the gradient would not need the last product forward.
         return jnp.square(model.apply({'params': params}, batch, train=False)).sum()
 
-    forward = cost.forward_flops(config, batch)
+    forward = cost.forward_cost(config, batch).flops
     for function, formula in ((loss, forward), (jax.grad(loss), 3 * forward)):
         counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
         # XLA counts elementwise work too, which is much in a model this small.

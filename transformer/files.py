@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from etils import epath
 
@@ -92,6 +92,16 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Replaces a file in one step, as `replacing` does."""
     with replacing(path, durable=durable) as file:
         file.write(content)
+
+
+@contextlib.contextmanager
+def naming(output: BinaryIO | TextIO) -> Iterator[None]:
+    """Names an output in the errors of writing to it, since the error of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or getattr(output, 'name', None)
+        raise
 
 
 @contextlib.contextmanager

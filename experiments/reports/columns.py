@@ -189,7 +189,7 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
             {
                 'row': row.row.name,
                 'source': row.row.source or None,
-                **{key: tables.value_of(row.config, key) for key in (*comparison.options, *others)},
+                **tables.values_of(row.config, (*comparison.options, *others)),
                 'runs_done': len(row.done),
                 'runs_missing': len(row.missing),
                 'scored_as_base': not row.is_unlike if row.done else None,

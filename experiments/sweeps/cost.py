@@ -1,6 +1,5 @@
 """Plans a table: the parameters, FLOPs, tokens, time and memory that its rows need."""
 
-import dataclasses
 import functools
 import sys
 import time
@@ -18,7 +17,6 @@ from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as nn_cost
-from transformer.nn import models
 from transformer.training.step import initial_state
 
 P100 = 9.5  # TFLOP/s, as the paper counts
@@ -114,10 +112,11 @@ def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object])
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
     """Makes the columns of each row's options, and of the costs that follow from its config."""
     columns = [Column('row', 'row', [row.name for row in rows])]
+    values = [tables.values_of(config, tables.OPTIONS) for config in resolved]
     for key in tables.OPTIONS:
-        texts = [tables.shown(key, tables.value_of(config, key)) for config in resolved]
+        texts = [tables.shown(key, of_row[key]) for of_row in values]
         columns.append(Column(key.partition('.')[2], 'option', texts))
-    parameters = list(map(_parameters, resolved))
+    parameters = list(map(nn_cost.model_parameters, resolved))
     flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
     # Positions of one side, including padding.
     tokens = [config.data.batch_tokens for config in resolved]
@@ -131,17 +130,6 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
         'tokens': total(tokens),
     }
     return [*columns, *(Column(name, 'cost', texts) for name, texts in costs.items())]
-
-
-def _parameters(config: Config) -> int:
-    """Counts the parameters; rows that differ only in options of data, training or search share a count."""
-    train = configs.Train(task=config.train.task)
-    return _count(dataclasses.replace(config, data=configs.Data(), train=train, decode=configs.Decode()))
-
-
-@functools.lru_cache(maxsize=1024)
-def _count(config: Config) -> int:
-    return nn_cost.parameters(models.parameter_shapes(config))
 
 
 def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bool) -> None:

@@ -385,10 +385,15 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     return tuple(row for row in all_rows if row.name in names)
 
 
+def values_of(config: Config, keys: Iterable[str]) -> dict[str, object]:
+    """Returns the values of options by name, None for those that other options make meaningless."""
+    flat = configs.flatten(config)
+    return {key: flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None for key in keys}
+
+
 def value_of(config: Config, key: str) -> object:
     """Returns the value of an option, or None if other options make it meaningless."""
-    flat = configs.flatten(config)
-    return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
+    return values_of(config, [key])[key]
 
 
 def shown(key: str, value: object) -> str:

@@ -1,10 +1,12 @@
 """Lines are answered as soon as they arrive, and their number is kept for every content."""
 
 import concurrent.futures
+import errno
 import io
 import os
 import re
 import select
+import subprocess
 import sys
 import threading
 import time
@@ -275,6 +277,35 @@ def test_utf_16_is_refused_by_its_mark(tmp_path, encoding):
     path.write_bytes('für\n'.encode('latin-1'))
     with pytest.raises(ConfigError, match='Latin-1'):
         list(text.lines(path))
+
+
+def test_lines_that_are_not_utf_8_are_counted(caplog):
+    surrogate = '\ud800'.encode(errors='surrogatepass')
+    for content, texts, damaged in (
+        (b'one\n\xff two\n' + surrogate + b'\n', ['one', '\ufffd two', '\ufffd' * 3], 2),
+        ('one\n\ufffd\n'.encode(), ['one', '\ufffd'], None),
+    ):
+        caplog.clear()
+        assert [text for chunk in streams.Lines(io.BytesIO(content)) for text in chunk] == texts
+        assert [record.args for record in caplog.records] == ([(damaged,)] if damaged else [])
+
+
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no device that is always full')
+def test_a_full_disk_names_the_output():
+    for write in (
+        lambda output: streams.write(Shouts(), [['a']], output),
+        lambda output: streams.write_array(lambda texts, **_: np.zeros((1, 2)), [['a']], output),
+    ):
+        with pytest.raises(OSError) as caught, open('/dev/full', 'wb', buffering=0) as output:
+            write(output)
+        assert caught.value.filename == '/dev/full'
+    program = 'from transformer.cli import terminal; terminal.exit_status(lambda: print("text") or 0)'
+    buffered = {key: value for key, value in os.environ.items() if key != 'PYTHONUNBUFFERED'}
+    with open('/dev/full', 'wb') as output:
+        done = subprocess.run(
+            [sys.executable, '-c', program], stdout=output, stderr=subprocess.PIPE, env=buffered, text=True
+        )
+    assert done.stderr.splitlines() == [f'error: <stdout>: {os.strerror(errno.ENOSPC)}']
 
 
 def test_numpy_arrays_have_a_row_for_each_text():

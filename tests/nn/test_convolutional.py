@@ -220,4 +220,4 @@ def test_flops_are_those_of_every_matrix_at_every_position(task, changes):
     products += 2 * target * source * m.d_model * (m.N_decoder or 0)
     lengths = {'source': source, 'target': target, 'text': target}
     batch = {field: models.blank(config, 3, lengths[field])[field] for field in models.blank(config)}
-    assert cost.forward_flops(config, batch) == 2 * 3 * products
+    assert cost.forward_cost(config, batch).flops == 2 * 3 * products

@@ -360,7 +360,7 @@ def test_operations_of_a_layer(changes, encoder, decoder):
     def products(**layers):
         sizes = {f'model.{name}': number for name, number in layers.items()}
         config = resolve(config_dict({**changes, **sizes}))
-        return cost.forward_flops(config, models.blank(config, 1, 128)) / 2
+        return cost.forward_cost(config, models.blank(config, 1, 128)).flops / 2
 
     attended = lambda keys: 128 * 8 * (64 + 64) * keys
     square, ffn = 128 * 512 * 512, 128 * 2 * 512 * 2048

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
+from absl import logging
 from etils import epath
 
 from transformer import files
@@ -31,7 +32,7 @@ class Lines:
 
     A thread reads ahead, so that no answer waits for a line that has not arrived. Only a newline ends a line;
     the last line needs none. A carriage return before the newline and a byte order mark before the first line
-    are removed. Invalid UTF-8 becomes U+FFFD.
+    are removed. Invalid UTF-8 becomes U+FFFD, and a warning counts the lines that had it.
 
     Args:
       on_wait: called whenever the next line has not arrived yet.
@@ -52,9 +53,15 @@ class Lines:
             raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
         if chunk:
             chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
+        damaged = 0
         while chunk:
-            yield [line.removesuffix(b'\r').decode('utf-8', 'replace') for line in chunk]
+            lines = [line.removesuffix(b'\r') for line in chunk]
+            texts = [line.decode('utf-8', 'replace') for line in lines]
+            damaged += sum(text.encode() != line for text, line in zip(texts, lines, strict=True))
+            yield texts
             chunk = self._take()
+        if damaged:
+            logging.warning('the input: %d lines are not UTF-8; U+FFFD replaces their invalid bytes', damaged)
 
     def wait(self, seconds: float) -> bool:
         """Waits at most some seconds for a line or the end, and returns whether either has arrived."""
@@ -208,7 +215,8 @@ def write_array(
             first += len(chunk)
             with progress.paused(first):
                 pass
-    np.save(output, np.concatenate(parts) if parts else np.empty((0, 0), np.float32))
+    with files.naming(output):
+        np.save(output, np.concatenate(parts) if parts else np.empty((0, 0), np.float32))
 
 
 def write(
@@ -259,7 +267,7 @@ def write(
         for chunk in chunks:
             progress.resume()
             answers = answer(chunk, first=first, on_done=progress.add)
-            with progress.paused(first + len(chunk)):
+            with progress.paused(first + len(chunk)), files.naming(output):
                 for i, hypotheses in enumerate(answers, start=first):
                     text = ''.join(f'{line}\n' for line in lines_of(i, hypotheses))
                     # Names of files can hold bytes that are not UTF-8.

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from absl import flags
 
+from transformer import files
 from transformer.config import ConfigError
 
 _NARROWEST = 20  # the narrowest column of folded text
@@ -71,17 +72,24 @@ def exit_status(program: Callable[[], int]) -> int:
         status = program()
         # If buffered output cannot be written, the error is raised here and not when Python ends.
         if sys.stdout:
-            sys.stdout.flush()
+            with files.naming(sys.stdout):
+                sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Python flushes once more when it ends; into /dev/null that does not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:
         named = isinstance(error, OSError) and error.filename
         line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
         print(f'error: {visible(line)}', file=sys.stderr)
+        if named and sys.stdout and error.filename == sys.stdout.name:
+            _discard_output()
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _discard_output() -> None:
+    """Lets Python flush standard output once more when it ends: into /dev/null, which does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

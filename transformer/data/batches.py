@@ -74,9 +74,7 @@ class Ordered:
         Raises:
           IndexError: the step is negative, or beyond the one epoch of an evaluation.
         """
-        epoch, index = divmod(step, self.steps_per_epoch)
-        if step < 0 or (epoch and not self._train):
-            raise IndexError(f'no batch of step {step}: there are {self.steps_per_epoch}')
+        epoch, index = _epoch_of(step, self.steps_per_epoch, self._train)
         batches, rows = self._epoch(epoch)
         group, start = batches[index].tolist()
         per_batch = self._groups[group][1]
@@ -104,6 +102,14 @@ class Ordered:
         """Returns the place below `width` in a running text where an epoch begins."""
         # The permutations use the keys 0 and 1.
         return int(random_bits(1, self._seed, epoch, 2)[0] % width) if self._train else 0
+
+
+def _epoch_of(step: int, steps_per_epoch: int, train: bool) -> tuple[int, int]:
+    """Returns a step's epoch, and its number in the epoch. An evaluation has one epoch."""
+    epoch, number = divmod(step, steps_per_epoch)
+    if step < 0 or (epoch and not train):
+        raise IndexError(f'no batch of step {step}: there are {steps_per_epoch}')
+    return epoch, number
 
 
 class RowBatches(Ordered):
@@ -266,9 +272,7 @@ class Streams:
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
         """Builds the rows of the field."""
-        epoch, number = divmod(step, self.steps_per_epoch)
-        if step < 0 or (epoch and not self._train):
-            raise IndexError(f'no batch of step {step}: there are {self.steps_per_epoch}')
+        epoch, number = _epoch_of(step, self.steps_per_epoch, self._train)
         size = len(self._text.tokens)
         first = int(random_bits(1, self._seed, epoch, 2)[0] % size) if self._train else 0
         positions = np.arange(number * self._width, (number + 1) * self._width)

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, primitives
@@ -32,21 +33,36 @@ def row_length(config: Config) -> int:
 def update_flops(config: Config) -> float:
     """Counts the operations of an update of `data.batch_tokens` positions per field: three forward passes."""
     length = row_length(config)
-    # Without the options that change no product, so that rows of a table share a count.
-    model = dataclasses.replace(config.model, P_drop=0.0, P_drop_embedding=0.0)
-    sizes = dataclasses.replace(
-        config, model=model, data=Data(), train=Train(task=config.train.task), decode=Decode()
-    )
-    return 3 * _row_flops(sizes, length) * config.data.batch_tokens / length
+    return 3 * _row_cost(_sizes(config), length).flops * config.data.batch_tokens / length
 
 
-@functools.lru_cache(maxsize=256)
-def _row_flops(config: Config, length: int) -> int:
-    return forward_flops(config, models.blank(config, 1, length))
+def model_parameters(config: Config) -> int:
+    """Counts the parameters of a config's model."""
+    return _row_cost(_sizes(config), row_length(config)).parameters
 
 
-def forward_flops(config: Config, batch: Batch) -> int:
-    """Counts floating-point operations of the matrix products of one forward pass.
+class Cost(NamedTuple):
+    """The parameters of a model, and the operations of the matrix products of a forward pass."""
+
+    parameters: int
+    flops: int
+
+
+def _sizes(config: Config) -> Config:
+    """Resets the options that change no size and no product, so that rows of a table share a count."""
+    dropout = dict.fromkeys(('P_drop', 'P_drop_attention', 'P_drop_relu', 'P_drop_embedding'), 0.0)
+    model = dataclasses.replace(config.model, **dropout)
+    train = Train(task=config.train.task)
+    return dataclasses.replace(config, model=model, data=Data(), train=train, decode=Decode())
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_cost(config: Config, length: int) -> Cost:
+    return forward_cost(config, models.blank(config, 1, length))
+
+
+def forward_cost(config: Config, batch: Batch) -> Cost:
+    """Counts parameters, and floating-point operations of the matrix products of one forward pass.
 
     A multiply-add counts as two. Normalisation, softmax and other elementwise work are left out (a few
     percent at the paper's sizes). All products that are computed count, even for padding and masked logits.
@@ -54,16 +70,22 @@ def forward_flops(config: Config, batch: Batch) -> int:
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
     # A device-specific kernel computes the same as the portable one, but cannot be traced elsewhere.
     model = models.build(configs.portable(config, 'cpu'))
-    forward = lambda params, batch: model.apply({'params': params}, batch, train=False)
-    traced = jax.make_jaxpr(forward)(models.parameter_shapes(config), shapes)
-    return _products(traced.jaxpr)
+
+    def forward(batch):
+        outputs, variables = model.init_with_output(jax.random.key(0), batch, train=False)
+        return outputs, variables['params']
+
+    # One trace gives the parameters' shapes and the products.
+    traced, (outputs, params) = jax.make_jaxpr(forward, return_shape=True)(shapes)
+    of_outputs = [True] * len(jax.tree.leaves(outputs)) + [False] * len(jax.tree.leaves(params))
+    return Cost(parameters(params), _products(traced.jaxpr, of_outputs))
 
 
-def _products(jaxpr: Jaxpr) -> int:
-    """Counts the operations of the matrix products that a program's outputs depend on."""
+def _products(jaxpr: Jaxpr, used_outputs: Sequence[bool]) -> int:
+    """Counts the operations of the matrix products that the used outputs of a program depend on."""
     # A function with its own derivative keeps inputs that only the derivative needs. A plain call does not.
     called = jaxpr.replace(eqns=[_without_derivative(equation) for equation in jaxpr.eqns])
-    used, _ = partial_eval.dce_jaxpr(called, [True] * len(jaxpr.outvars))
+    used, _ = partial_eval.dce_jaxpr(called, list(used_outputs))
     return sum(map(_flops, used.eqns))
 
 
@@ -83,7 +105,7 @@ def _flops(equation: JaxprEqn) -> int:
         kernel, features = equation.invars[1].aval, equation.params['dimension_numbers'].rhs_spec[0]
         return 2 * equation.outvars[0].aval.size * kernel.size // kernel.shape[features]
     times = equation.params['length'] if equation.primitive is primitives.scan_p else 1
-    return times * sum(map(_products, inner_jaxprs(equation)))
+    return times * sum(_products(jaxpr, [True] * len(jaxpr.outvars)) for jaxpr in inner_jaxprs(equation))
 
 
 def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:

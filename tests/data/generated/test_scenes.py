@@ -1,5 +1,7 @@
 """Scenes with captions: what captions state, whether it is true, and how they are read and written."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -135,6 +137,7 @@ def test_reads(language, text, facts):
         ('en', 'A blue square and a green cross.'),
         ('en', 'A large red circle, a blue square, a green cross.'),
         ('en', 'A large red circle in the centre, a red square and a black cross left of the green circle.'),
+        ('en', 'A large red square in the centre, a blue square and a green cross left of the square.'),
         ('en', ''),
         ('en', '.'),
     ],
@@ -166,6 +169,27 @@ def test_refuses_what_is_not_of_the_grammar(language, text):
 )
 def test_truth(text, expected):
     assert captions.holds(text, PICTURE, 'en') is expected
+
+
+def test_relations_of_all_cells():
+    cells = list(itertools.product(range(3), range(3)))
+    for (column, row), (x, y) in itertools.permutations(cells, 2):
+        picture = [Fact('red', 'circle', x, y, 3.5), Fact('blue', 'square', column, row, 2.3)]
+        expected = {'left of': column < x, 'right of': column > x, 'above': row < y, 'below': row > y}
+        for words, holds in expected.items():
+            text = f'There is a blue square {words} the large red circle, which is in the centre.'
+            facts = reader.read(text, 'en')
+            large = facts.mentions[0]._replace(column=None, row=None)
+            assert is_true(facts._replace(mentions=(large, facts.mentions[1])), picture) is holds
+
+
+@pytest.mark.parametrize(('words', 'expected'), [('a', True), ('two', False), ('three', True)])
+def test_numerals_are_exact(words, expected):
+    """With three crosses, 'two crosses' is false, and 'a cross' is true of each."""
+    picture = [*PICTURE, Fact('green', 'cross', 1, 0, 2.4)]
+    plural = 'es' if words != 'a' else ''
+    text = f'A large red circle in the centre and {words} green cross{plural}.'
+    assert captions.holds(text, picture, 'en') is expected
 
 
 def test_facts_are_in_the_pixels():
@@ -217,6 +241,8 @@ def test_minimal_pairs(kind):
             assert kind in ('relation', 'number')
             continue
         made += 1
+        others = [mention.look for mention in false.mentions[1:]]
+        assert len(set(others)) == len(others)
         pairs = [(facts, false), *zip(facts.mentions, false.mentions, strict=True)]
         names = [
             name

@@ -72,11 +72,11 @@ def state(picture: Sequence[Fact], numbers: Sequence[int]) -> Caption:
         # Without a size, it would be as well the largest object.
         stated = False if size % 4 == 0 or (colour, shape) == mentions[0].look else None
         mention = Mention(shape, colour, stated, len(group))
-        if len(alone) == NAMED - 1 and place // 16 % 4:
-            pass  # a place would make the text long, and the picture is clear without it
-        elif len(group) == 1 and place % 2:
+        # The last one mostly has no place: texts are shorter, and pictures are clear without it.
+        has_place = len(alone) < NAMED - 1 or place // 16 % 4 == 0
+        if has_place and len(group) == 1 and place % 2:
             mention = mention._replace(column=group[0].column, row=group[0].row)
-        else:
+        elif has_place:
             of = len(alone) - 1 if alone[-1] is not None and place // 2 % 2 else 0
             true = [r for r in RELATIONS if all(RELATIONS[r](fact, alone[of]) for fact in group)]
             if true:
