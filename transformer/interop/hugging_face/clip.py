@@ -230,8 +230,6 @@ KIND = Kind(
         'images.stem': 'patches',
         'images.sinusoids': False,
         'images.pixels': 'rgb',
-        'images.stem': 'patches',
-        'images.sinusoids': False,
         'images.patch_bias': False,
         'contrastive.causal': True,
     },
