@@ -2,8 +2,11 @@
 
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
 from experiments.claims.panels import DOTS, curves
+from transformer.config.tasks import models_with_all
 from transformer.tasks import task_of
 
+# The task that classifies images.
+_, (_IMAGES,) = models_with_all('image', 'classes')
 SEEDS, UPDATES, ROWS = 3, 400, 64
 LEAST, SHARE = 2.0, 0.5
 # Options of each encoding of positions.
@@ -20,7 +23,7 @@ MODEL = {
     'model.h': 4,
     'model.norm': 'pre',
     'model.activation': 'gelu',
-    'train.task': 'images',
+    'train.task': _IMAGES,
     'train.peak_lr': 2e-3,
     'images.pool': 'mean',
     'images.begin': 'zeros',

@@ -14,10 +14,11 @@ from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.config import Data
 from transformer.data.arrays import Dense, Ragged
-from transformer.data.batches import RowBatches, Running, Streams, Windows, fill
+from transformer.data.batches import RowBatches, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
+from transformer.data.running import Running, Streams, Windows
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.tasks import task_of
 from transformer.tokens import Tokens

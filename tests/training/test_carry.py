@@ -13,8 +13,8 @@ from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.data.arrays import Ragged
-from transformer.data.batches import Streams
 from transformer.data.dataset import Split
+from transformer.data.running import Streams
 from transformer.nn import ensemble, models
 from transformer.runs import restore
 from transformer.runs.workdir import Run

@@ -5,7 +5,9 @@ A config file imports `config_dict` from here, or `config_beside` to start from 
     declare.py                the machinery of options
     tasks.py                  the tasks, with their own options
     options.py, decode.py     the shared options; conditions.py: where they have a meaning
-    resolve.py, devices.py    derives and checks values, also for the devices at hand
+    values.py                 what a config's models and rows have
+    resolve.py                derives values; checks.py: checks their combinations
+    devices.py                adapts a config to the devices at hand
     files.py                  reads and writes config files
     flag.py                   describes command-line flags
 """
@@ -24,25 +26,27 @@ from transformer.config.options import (
 from transformer.config.resolve import (
     PAPER_TOKENS,
     config_dict,
-    couples_batch,
     differences,
     evaluation_options,
-    flatten,
-    form_of,
-    has,
-    image_tower,
     present_values,
     read_values,
     replace,
     resolve,
     resolve_values,
-    row_positions,
-    sentinels,
     set_option,
     with_classes,
     with_steps,
 )
 from transformer.config.tasks import FORMS, TASKS, tasks_with
+from transformer.config.values import (
+    couples_batch,
+    flatten,
+    form_of,
+    has,
+    image_tower,
+    row_positions,
+    sentinels,
+)
 
 __all__ = [
     'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError',

@@ -1,10 +1,9 @@
 """Conditions of options: the tasks, kinds of models and sources with which an option has a meaning."""
 
-from transformer.config.tasks import models_with
+from transformer.config.tasks import data_with, models_with
 
-# Tasks by name, then tasks by the parts of their models.
-LANGUAGES = ('train.task', ('translation', 'transliteration'))
-PARSING = ('train.task', ('parsing',))
+# Tasks by their data, then by the parts of their models.
+LANGUAGES, TREES = map(data_with, ('languages', 'trees'))
 LANGUAGE = models_with('continues')
 ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('one_text', 'texts', 'writes', 'running'))
 IMAGES = models_with('image')

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from transformer.config.conditions import PARSING, PROMPTED
+from transformer.config.conditions import PROMPTED, TREES
 from transformer.config.declare import option
 
 
@@ -35,5 +35,5 @@ class Decode:
     well_formed: bool = option(
         False,
         "search only among trees over a sentence's words, so that no output needs repair",
-        only=PARSING,
+        only=TREES,
     )

@@ -4,7 +4,7 @@ import dataclasses
 
 from transformer.config.declare import ConfigError
 from transformer.config.options import Config
-from transformer.config.resolve import couples_batch
+from transformer.config.values import couples_batch
 
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')

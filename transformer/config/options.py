@@ -13,12 +13,12 @@ from transformer.config.conditions import (
     LAYERED,
     ONE_TEXT,
     OWN_SPLITS,
-    PARSING,
     RECURRENT,
     RUNNING,
     SOURCES,
     STORED,
     TEXTS,
+    TREES,
     WRITES,
 )
 from transformer.config.declare import option
@@ -96,9 +96,7 @@ class Data:
         '§5.1',
         only=LANGUAGES,
     )
-    tags: bool = option(
-        False, "whether each word's tag stands for it in a tree, in place of XX", only=PARSING
-    )
+    tags: bool = option(False, "whether each word's tag stands for it in a tree, in place of XX", only=TREES)
     pieces: int | None = option(
         None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
     )

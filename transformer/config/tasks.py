@@ -49,16 +49,21 @@ FORMS = {
 
 
 class Spec(NamedTuple):
-    """A task's form, and the group of its own options, if it has one."""
+    """A task's form and, if it has them, its own group of options and what its data have.
+
+    Attributes:
+      data: texts in two `languages`; `trees`.
+    """
 
     form: str
     group: str | None = None
+    data: str | None = None
 
 
 TASKS = {
-    'translation': Spec('pair'),
-    'parsing': Spec('pair'),
-    'transliteration': Spec('pair'),
+    'translation': Spec('pair', data='languages'),
+    'parsing': Spec('pair', data='trees'),
+    'transliteration': Spec('pair', data='languages'),
     'text_to_text': Spec('pair', 'text_to_text'),
     'language': Spec('text'),
     'masked': Spec('pieces', 'masked'),
@@ -86,6 +91,11 @@ def models_with(*parts: str) -> Conditions:
 def models_with_all(*parts: str) -> Conditions:
     """Returns the condition that models have all of these parts."""
     return 'train.task', tuple(task for task, spec in TASKS.items() if FORMS[spec.form].has >= set(parts))
+
+
+def data_with(kind: str) -> Conditions:
+    """Returns the condition that the task's data have `languages` or `trees`."""
+    return 'train.task', tuple(task for task, spec in TASKS.items() if spec.data == kind)
 
 
 def _group(options: type) -> object:

@@ -11,9 +11,10 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, Chunks, NoisyBatches, RowBatches, by_bits
+from transformer.data.batches import Batches, NoisyBatches, RowBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
+from transformer.data.running import Chunks
 from transformer.data.sources import reader
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress

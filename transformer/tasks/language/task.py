@@ -10,9 +10,10 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, RowBatches, Running, Streams, Windows
+from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
+from transformer.data.running import Running, Streams, Windows
 from transformer.data.sources import reader
 from transformer.inference.attention import (
     DECODER_SELF_ATTENTION,
