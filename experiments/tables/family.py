@@ -100,6 +100,9 @@ FAMILY = (
     Member('LSTM, tags', 'GENIA, dev', ('genia_tags/lstm',), 'accuracy'),
     Member('Transformer, ViT', 'pictures of the package', ('vit_pictures',), 'accuracy'),
     Member(
+        'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
+    ),
+    Member(
         'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from transformer import config as configs
 from transformer import parallel
 from transformer.actions import data as run_data
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, declare
 from transformer.data import text_input
 from transformer.data.dataset import Dataset
 from transformer.progress import Stages
@@ -62,7 +62,10 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
     config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in OWN})
     workdir.check_writable(run.folder)
     own = {key: changes[key] for key in OWN if key in changes}
-    config = configs.replace(config, own | {'data.dir': changes.get('data.dir', os.curdir)})
+    # What is generated has no folder.
+    if declare.has_meaning(configs.OPTIONS, configs.flatten(config) | own, 'data.dir'):
+        own['data.dir'] = changes.get('data.dir', os.curdir)
+    config = configs.replace(config, own)
     task_reading, sets = task_of(config).reading(config), []
     for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:
         sets.append(text_input.of_source(config.data, task_reading, run.codecs, split))

@@ -137,6 +137,8 @@ def test_a_model_of_ours_becomes_theirs(tmp_path):
         ('image_model.activation', 'swiglu'),
         ('images.pool', 'mean'),
         ('images.pixels', 'grey'),
+        ('images.stem', 'convolutions'),
+        ('images.sinusoids', True),
         ('model.norm', 'post'),
     ],
 )

@@ -233,6 +233,8 @@ def test_vision_transformers(tmp_path):
     ]
     equal([logits[1]], [logits[0]])
     assert back.codecs['label'].names == labels.names
+    with pytest.raises(ConfigError, match='images.patch_bias'):
+        writing.check(config_of(dict.fromkeys(OF_TEXTS) | VIT | {'images.patch_bias': False}))
     assert json.loads((tmp_path / 'preprocessor_config.json').read_text())['image_mean'] == [0.5]
 
 

@@ -83,6 +83,7 @@ def test_every_score():
     assert low == pytest.approx(min(cider)) and high == pytest.approx(max(cider))
     # sacreBLEU counts the full stop and the case, and smooths.
     assert 0 < found['bleu']['score'] < 60 and 50 < found['chrf']['score'] < 100
+    assert scores.score(['a b c d e'], [['a b c x d e']], 'en')['bleu4']['score'] == 0
     shorter = scores.score(['a', 'a b'], [['a b c'], ['a b', 'x']], None)
     assert shorter['bleu1']['score'] == pytest.approx(100 * math.exp(1 - 5 / 3))
 

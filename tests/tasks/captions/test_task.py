@@ -220,7 +220,9 @@ def test_caption(trained, tmp_path, capfd):
     loaded = transformer.load(trained)
     found = [one for answers in loaded.caption(files, best=2, extra_len=4) for one in answers]
     assert [(row[1], float(row[2])) for row in rows] == [(one.text, round(one.score, 4)) for one in found]
-    assert sorted(path.name for path in (tmp_path / 'drawn').iterdir()) == ['1-a.png', '2-b.png']
+    assert sorted(path.name for path in (tmp_path / 'drawn').iterdir()) == [
+        '1-a.png', '2-b.png', 'captions.html',
+    ]  # fmt: skip
     assert run.main([*call, '--json']) == 0
     objects = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [(one['file'], one['text']) for one in objects] == [(files[0], rows[0][1]), (files[1], rows[2][1])]
@@ -255,6 +257,38 @@ def test_where_the_decoder_looks(tmp_path):
     np.testing.assert_allclose(looks[0].weights.sum((1, 2)), 1, atol=1e-5)
     assert (looks[1].weights.sum((1, 2)) < 1).all()
     assert len(draw.draw(looks).axes) == 2 * 7
+
+
+@pytest.mark.parametrize('width', [390, 1280])
+def test_the_page_darkens_the_picture_for_a_word(tmp_path, opened, width):
+    weights = np.array([[[0.2, 0.4], [0.1, 0.0]], [[0.0, 0.1], [0.1, 0.3]]], np.float32)
+    looks = [
+        draw.Look(np.full((4, 4, channels), 200, np.uint8), words, weights)
+        for channels, words in ((3, ['ein', '</script>']), (1, ['W' * 60, 'zwei']))
+    ]
+    (tmp_path / 'page.html').write_text(draw.page(looks))
+    page = opened(tmp_path / 'page.html', width, 800)
+    shades = (
+        'canvas => [...canvas.getContext("2d").getImageData(0, 0, 4, 4).data].filter((_, i) => i % 4 === 0)'
+    )
+    canvas = page.locator('canvas').first
+    shown = lambda: np.array(canvas.evaluate(shades)).reshape(4, 4)
+    assert (shown() == 200).all() and page.locator('canvas').count() == 2
+    for number, word in enumerate(looks[0].words):
+        button = page.get_by_role('button', name=word, exact=True)
+        button.focus()
+        page.keyboard.press('Enter')
+        light = 1 - draw.DARKEST * (1 - weights[number] / weights[number].max())
+        np.testing.assert_allclose(shown(), 200 * light.repeat(2, 0).repeat(2, 1), atol=1)
+        assert button.get_attribute('aria-pressed') == 'true'
+    button.click()
+    page.mouse.move(0, 0)
+    assert (shown() == 200).all()
+    page.get_by_role('button', name='ein', exact=True).hover()
+    assert shown()[3, 3] == pytest.approx(200 * (1 - draw.DARKEST), abs=1)
+    assert page.evaluate('document.documentElement.scrollWidth') <= width
+    side_by_side = canvas.bounding_box()['x'] + canvas.bounding_box()['width'] < button.bounding_box()['x']
+    assert side_by_side == (width == 1280)
 
 
 def test_an_ensemble_is_not_drawn(model):

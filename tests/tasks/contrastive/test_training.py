@@ -70,6 +70,16 @@ def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
     assert metrics[0]['guess'] == pytest.approx(np.log(8)) and metrics[0]['scale'] == pytest.approx(1 / 0.07)
 
 
+def test_other_generated_pictures(trained, capfd):
+    call = ['run.py', 'evaluate', f'--workdir={trained}']
+    assert run.main([*call, '--config.data.test=unseen[:40]']) == 0
+    (name,) = {*json.loads((trained / 'result.json').read_text())['evaluations']}
+    result = json.loads((trained / 'result.json').read_text())
+    same = result['scores']['test'], result['evaluations'][name]
+    assert same[0]['image_of_text'] == same[1]['image_of_text'] and name.startswith('unseen')
+    assert run.main([*call, '--config.data.test=unseen', '--config.data.dir=x']) == 2
+
+
 def test_commands(trained, tmp_path, capfd):
     rng = np.random.default_rng(0)
     for name in ('a.png', 'b.png'):

@@ -104,6 +104,7 @@ KIND = Kind(
         'model.norm_final': True,
         'images.pool': 'token',
         'images.stem': 'patches',
+        'images.patch_bias': True,
         'images.sinusoids': False,
     },
     table=_table,

@@ -8,7 +8,7 @@ COMMANDS = {
         'Write a caption of each image file (PNG, JPEG, GIF, WebP or BMP).',
         flags={
             **SEARCH,
-            'draw': Flag(str, None, 'also draw where the decoder looks for each word, as PNG', 'FOLDER'),
+            'draw': Flag(str, None, 'also draw where the decoder looks for each word, and a page', 'FOLDER'),
         },
         options=('decode.',),
         examples=(

@@ -37,7 +37,7 @@ def caption(
       images: files, which are resized if needed, or pixels in the size of the model's images.
       first: the number of the first image; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      draw: a folder for pictures of where the decoder looks for the words of the best captions.
+      draw: a folder for pictures and a page of where the decoder looks for the words of the best captions.
       on_done: receives the number of further images with captions.
       options: options of `Decode`, such as beam=1.
     """
@@ -67,9 +67,11 @@ def caption(
     ]
     each = max(best, samples)
     results = [written[i : i + each] for i in range(0, len(written), each)]
-    for number, (image, texts) in enumerate(zip(pixels, results, strict=True)):
-        if draw is not None:
+    if draw is not None and results:
+        folder, pairs = epath.Path(draw), zip(pixels, results, strict=True)
+        looks = [drawing.look(trained, image, texts[0].text) for image, texts in pairs]
+        for number, look in enumerate(looks):
             stem = '' if given else f'-{epath.Path(images[number]).stem}'
-            figure = drawing.draw([drawing.look(trained, image, texts[0].text)])
-            files.write_figure(epath.Path(draw) / f'{first + number + 1}{stem}.png', figure, dpi=120)
+            files.write_figure(folder / f'{first + number + 1}{stem}.png', drawing.draw([look]), dpi=120)
+        files.write_text(folder / 'captions.html', drawing.page(looks))
     return results

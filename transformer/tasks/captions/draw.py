@@ -1,5 +1,8 @@
 """Finds and draws where a decoder looks in an image for each word (Xu et al. 2015, figures 3 and 5)."""
 
+import json
+import pathlib
+import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,3 +68,19 @@ def draw(looks: Sequence[Look]) -> Figure:
                 extent = (-0.5, width - 0.5, height - 0.5, -0.5)
                 axis.imshow(black, cmap='gray', vmin=0, vmax=1, alpha=alpha, extent=extent)
     return figure
+
+
+def page(looks: Sequence[Look]) -> str:
+    """Writes a self-contained HTML page, which darkens each image for the word that is chosen."""
+    data = [
+        {
+            'words': look.words,
+            'pixels': np.broadcast_to(look.image, (*look.image.shape[:2], 3)).tolist(),
+            'weights': look.weights.round(4).tolist(),
+        }
+        for look in looks
+    ]
+    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
+    content = json.dumps({'darkest': DARKEST, 'looks': data}, ensure_ascii=False, separators=(',', ':'))
+    # Without "<", no word can close the script element.
+    return template.substitute(data=content.replace('<', '\\u003c'))
