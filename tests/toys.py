@@ -1,6 +1,7 @@
 """Tiny trainings of tasks on texts: their options, and a training that takes seconds."""
 
 import pathlib
+import shutil
 
 from etils import epath
 
@@ -40,3 +41,14 @@ def trained(config: Config, folder: pathlib.Path, init_from=()) -> Run:
     """Trains a model, and returns its work directory."""
     action.run_training(config, epath.Path(folder), '', init_from=init_from)
     return Run.open(folder)
+
+
+def resumed(whole: pathlib.Path, folder: pathlib.Path, step: int) -> dict:
+    """Copies what a kill after a checkpoint leaves of a training, continues it, and returns the result."""
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns('result.json', 'curve.json', 'translations'))
+    steps = [path for path in (folder / 'checkpoints').iterdir() if path.name.isdecimal()]
+    later = [path for path in steps if int(path.name) > step]
+    assert later and len(later) < len(steps)
+    for path in later:
+        shutil.rmtree(path)
+    return action.train(Run.open(whole).config, folder)
