@@ -17,7 +17,6 @@ from etils import epath
 
 import transformer
 from transformer import config as configs
-from transformer import parallel
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -26,7 +25,7 @@ from transformer.nn import models
 from transformer.tasks import gaps, sums_of, task_of
 from transformer.tasks.denoise import fill, noise
 from transformer.tokens import EOS, UNK, Tokens
-from transformer.training.step import gradients, initial_state
+from transformer.training.step import initial_state
 
 OPTIONS = {
     'train.task': 'denoise',
@@ -300,24 +299,9 @@ def test_the_loss_is_that_of_every_piece_of_the_target():
     assert float(found['correct']) == (logp.argmax(-1) == batch['target'].tokens)[real].sum()
 
 
-def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch):
-    def of(devices: int, accumulate: int):
-        chosen = jax.devices()[:devices]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-        config = config_of(train__accumulate=accumulate)
-
-        def step(params, batch):
-            return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
-
-        params = initial_state(config).params
-        batch = parallel.to_devices(random_batch(), config.train.microbatches)
-        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
-
-    (expected, same), (found, sums) = of(1, 1), of(2, 2)
-    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
-    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+def test_sums_add_up_over_microbatches():
+    together, alone = toys.sums_of_microbatches(config_of(), random_batch())
+    assert together == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):

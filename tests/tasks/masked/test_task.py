@@ -15,7 +15,6 @@ from etils import epath
 
 import transformer
 from transformer import config as configs
-from transformer import parallel
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -31,7 +30,7 @@ from transformer.tasks import gaps, sums_of, task_of
 from transformer.tasks.masked import masking, predict
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tokens import EOS, Tokens
-from transformer.training.step import gradients, initial_state
+from transformer.training.step import initial_state
 
 OPTIONS = {
     'train.task': 'masked',
@@ -221,24 +220,9 @@ def test_the_loss_is_that_of_the_hidden_pieces_alone():
     assert float(found['correct']) == sum(logp[r, p].argmax() == t for r, p, t in chosen)
 
 
-def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch):
-    def of(devices: int, accumulate: int):
-        chosen = jax.devices()[:devices]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-        config = resolve(config_dict(OPTIONS | {'train.accumulate': accumulate}))
-
-        def step(params, batch):
-            return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
-
-        params = initial_state(config).params
-        batch = parallel.to_devices(random_batch(), config.train.microbatches)
-        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
-
-    (expected, same), (found, sums) = of(1, 1), of(2, 2)
-    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
-    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
-    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+def test_sums_add_up_over_microbatches():
+    together, alone = toys.sums_of_microbatches(resolve(config_dict(OPTIONS)), random_batch())
+    assert together == pytest.approx(alone, rel=1e-5)
 
 
 @pytest.mark.parametrize('rate', [0.15, 0.5])

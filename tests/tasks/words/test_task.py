@@ -267,7 +267,7 @@ def test_embedding_starts_from_a_file(texts, tmp_path):
     (tmp_path / 'vectors.txt').write_text(lines)
     changes = {'model__vectors': str(tmp_path / 'vectors.txt'), 'train__frozen': 'embedding'}
     config = config_of(texts, train__steps=2, **changes)
-    run = toys.trained(config, tmp_path / 'run')
+    run = toys.trained(config, tmp_path / 'run', evaluate=False)
     trained, _ = restore.load(run)
     table = np.asarray(trained.params['embedding']['table'])
     pieces = trained.codecs['text'].pieces(range(23))
