@@ -38,7 +38,8 @@ CAPTIONS = {
 }
 # The Transformer's two forms of texts.
 TRANSFORMERS = {'pair': {}, 'text': LANGUAGE}
-# Sizes, none of which equals another, and probabilities: each needs no model of its own.
+# Sizes, none of which equals another, with probabilities, and with what Marian's models have; what OpenNMT's,
+# PyTorch's own encoder-decoder and GPT-2 have. Options that do not touch each other share a model.
 MIXED = [
     {
         'model.N': 2,
@@ -50,16 +51,18 @@ MIXED = [
         'model.d_v': 7,
         'model.vocab_size': 300,
         'model.max_len': 22,
-    },
-    {'model.N': 2, 'model.N_decoder': 1, 'model.d_model': 8, 'model.d_ff': 6, 'model.h': 1, 'model.d_v': 4},
-    {
         'model.P_drop': 0.3,
         'model.P_drop_attention': 0.2,
         'model.P_drop_relu': 0.2,
         'model.P_drop_embedding': 0.0,
     },
-    # As models of other programs have them: Marian and GPT-2, OpenNMT, PyTorch's own encoder-decoder.
     {
+        'model.N': 2,
+        'model.N_decoder': 1,
+        'model.d_model': 8,
+        'model.d_ff': 6,
+        'model.h': 1,
+        'model.d_v': 4,
         'model.norm_epsilon': 1e-5,
         'model.sinusoid': 'halves',
         'model.activation': 'swish',

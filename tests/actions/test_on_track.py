@@ -101,7 +101,7 @@ CHANGES = {
 @pytest.mark.parametrize('option', CHANGES)
 def test_changed_option_is_judged_and_named(texts, committed, tmp_path, option):
     changes, values = CHANGES[option]
-    work = toys.trained(config_of(texts, train__seed=4, **changes), tmp_path / 'w')
+    work = toys.trained(config_of(texts, train__seed=4, **changes), tmp_path / 'w', evaluate=False)
     lines = described(work, committed)
     curves = [curve.read(committed / f'toy/seed{seed}/{curve.FILE}').dev_losses() for seed in SEEDS]
     logs = np.log([[c[step] for step in curves[0]] for c in curves])

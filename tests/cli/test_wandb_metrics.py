@@ -38,7 +38,9 @@ def config(tmp_path):
 
 
 def train(config, folder, *more):
-    return cli.main(['run.py', f'--config={config.file}', f'--workdir={folder}', '--wandb=mine', *more])
+    return cli.main(
+        ['run.py', f'--config={config.file}', f'--workdir={folder}', '--wandb=mine', '--no-evaluation', *more]
+    )
 
 
 def test_metrics_go_to_weights_and_biases(config, tmp_path, monkeypatch):
@@ -50,6 +52,8 @@ def test_metrics_go_to_weights_and_biases(config, tmp_path, monkeypatch):
 
     def init(**options):
         begun.append(options)
+        if len(begun) > 2:
+            raise RuntimeError('two are enough')
         return FakeRun()
 
     monkeypatch.setitem(sys.modules, 'wandb', types.SimpleNamespace(init=init))
@@ -64,7 +68,7 @@ def test_metrics_go_to_weights_and_biases(config, tmp_path, monkeypatch):
     # Continued, it is the same run there.
     assert train(config, folder, '--config.train.steps=6') == 0
     assert begun[1]['id'] == options['id'] and [step for step, _ in logged[len(lines) :]] == [5, 6]
-    assert train(config, tmp_path / 'other') == 0
+    assert train(config, tmp_path / 'other') == 2
     assert begun[2]['id'] != options['id']
 
 

@@ -1,10 +1,12 @@
 """Positions in the logits of attention, and rotated pairs, recomputed by hand or in numpy."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import programs
 import pytest
 
 from transformer.config import config_dict, resolve
@@ -145,14 +147,16 @@ def test_the_gradient_of_the_buckets_of_both_stacks():
     batch = jax.tree.map(jnp.asarray, models.blank(config, 2, 6))
     text = Tokens(jnp.arange(12).reshape(2, 6) + 3, *batch['source'][1:])
     batch = dict.fromkeys(batch, text)
-    params = models.initialize(config, jax.random.key(0))
+    params = programs.initialize(config, jax.random.key(0))
 
+    @functools.partial(jax.jit, static_argnums=1)
     def loss(params, remat):
         recomputing = dataclasses.replace(config, model=dataclasses.replace(config.model, remat=remat))
         logits = models.build(recomputing).apply({'params': params}, batch, train=True)
         return jnp.sum(jnp.sin(jnp.arange(logits.size).reshape(logits.shape)) * logits)
 
-    gradients = [jax.jit(jax.grad(loss), static_argnums=1)(params, remat) for remat in (False, True)]
+    gradient = jax.jit(jax.grad(loss), static_argnums=1)
+    gradients = [gradient(params, remat) for remat in (False, True)]
     for side in ('encoder', 'decoder'):
         first, again = (np.asarray(gradient[side]['positions']['table']) for gradient in gradients)
         np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-5)

@@ -40,6 +40,8 @@ OPTIONS = {
     'model.d_ff': 64,
     'model.h': 2,
     'data.train_examples': 2000,
+    'data.dev': 'dev[:50]',
+    'data.test': 'test[:50]',
     'data.batch_tokens': 512,
     'decode.method': 'greedy',
     'decode.extra_len': 0,

@@ -245,8 +245,9 @@ def test_what_cannot_be_a_start_is_refused(origin, texts, tmp_path, capfd, flag,
 
 
 def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path, capfd):
-    assert train(tmp_path / 'a', texts[0], **SEPARATE, **{'train.steps': 1}) == 0
-    assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', **SEPARATE) == 0
+    short = {**SEPARATE, 'train.steps': 1}
+    assert train(tmp_path / 'a', texts[0], '--no-evaluation', **short) == 0
+    assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', '--no-evaluation', **short) == 0
     assert result_of(tmp_path / 'b')['init_from']['left'] == {}
     there, here = (restore.load(Run.open(tmp_path / name))[0].codecs for name in ('a', 'b'))
     assert codec.contents(there) == codec.contents(here) and len(codec.contents(here)) == 2
@@ -278,7 +279,7 @@ MARIAN = {'model.softmax_bias': True, 'model.norm_epsilon': 1e-5, 'model.sinusoi
 
 def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp_path):
     folders = {name: tmp_path / name for name in ('origin', 'huggingface', 'ctranslate2', 'safetensors')}
-    assert train(folders['origin'], texts[0], **MARIAN) == 0
+    assert train(folders['origin'], texts[0], '--no-evaluation', **MARIAN) == 0
     for name, folder in folders.items():
         if name == 'origin':
             continue
@@ -297,7 +298,8 @@ def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp
     hashes = set()
     for name in ('origin', 'ctranslate2'):
         after = tmp_path / f'{name}.after'
-        assert train(after, texts[1], f'--init_from={folders[name]}', **MARIAN) == 0
+        start = f'--init_from={folders[name]}'
+        assert train(after, texts[1], start, '--no-evaluation', **MARIAN) == 0
         hashes.add(result_of(after)['params_sha256'])
     assert len(hashes) == 1 and hashes != {starts[0][0]}
 

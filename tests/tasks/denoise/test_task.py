@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import programs
 import pytest
+import toys
 from etils import epath
 
 import transformer
 from transformer import config as configs
-from transformer import parallel
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -25,7 +25,7 @@ from transformer.nn import models
 from transformer.tasks import gaps, sums_of, task_of
 from transformer.tasks.denoise import fill, noise
 from transformer.tokens import EOS, UNK, Tokens
-from transformer.training.step import gradients, initial_state
+from transformer.training.step import initial_state
 
 OPTIONS = {
     'train.task': 'denoise',
@@ -38,6 +38,8 @@ OPTIONS = {
     'data.name': None,
     'data.language': 'de',
     'data.train_examples': 200,
+    'data.dev': 'dev[:100]',
+    'data.test': 'test[:50]',
     'data.pieces': 400,
     'data.batching': 'packed',
     'data.row_len': 40,
@@ -297,36 +299,13 @@ def test_the_loss_is_that_of_every_piece_of_the_target():
     assert float(found['correct']) == (logp.argmax(-1) == batch['target'].tokens)[real].sum()
 
 
-def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch):
-    def of(devices: int, accumulate: int):
-        chosen = jax.devices()[:devices]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-        config = config_of(train__accumulate=accumulate)
-
-        def step(params, batch):
-            return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
-
-        params = initial_state(config).params
-        batch = parallel.to_devices(random_batch(), config.train.microbatches)
-        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
-
-    expected, same = of(1, 1)
-    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
-    for devices, accumulate in ((8, 1), (2, 2)):
-        found, sums = of(devices, accumulate)
-        assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+def test_sums_add_up_over_microbatches():
+    together, alone = toys.sums_of_microbatches(config_of(), random_batch())
+    assert together == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    def killed(step: int, numbers: dict) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        action.train(config_dict(OPTIONS), tmp_path / 'run', on_metrics=killed)
-    result = action.train(config_dict(OPTIONS), tmp_path / 'run')
+    result = toys.resumed(trained, tmp_path / 'run', 2)
     whole = json.loads((trained / 'result.json').read_text())
     assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
     assert set(result['scores']['dev']) >= {'loss', 'perplexity', 'accuracy', 'gaps'}

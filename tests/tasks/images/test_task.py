@@ -10,11 +10,12 @@ import numpy as np
 import PIL.Image
 import programs
 import pytest
+import toys
 from etils import epath
 
 import transformer
 from transformer import config as configs
-from transformer import parallel, tasks
+from transformer import tasks
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -26,7 +27,7 @@ from transformer.nn.positions import resize_grid
 from transformer.runs import warm_start
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
-from transformer.training.step import gradients, initial_state
+from transformer.training.step import initial_state
 
 ROOT = pathlib.Path(__file__).parents[3]
 OPTIONS = {
@@ -287,39 +288,14 @@ def test_the_loss_in_numpy(config):
     assert float(found['weight']) == 3
 
 
-def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, config, dataset):
-    def of(devices: int, accumulate: int):
-        chosen = jax.devices()[:devices]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-        changed = resolve(config_dict(OPTIONS | {'train.accumulate': accumulate}))
-
-        def step(params, batch):
-            return parallel.sum_over_devices(
-                gradients(changed, sums_of(changed), params, batch, jnp.int32(3))
-            )
-
-        batch = task_of(config).batches(config, dataset, 'train').batch(1)
-        batch = parallel.to_devices(batch, changed.train.microbatches)
-        params = initial_state(changed).params
-        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
-
-    expected, same = of(1, 1)
-    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
-    for devices, accumulate in ((8, 1), (2, 2)):
-        found, sums = of(devices, accumulate)
-        assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-            assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+def test_sums_add_up_over_microbatches(config, dataset):
+    batch = task_of(config).batches(config, dataset, 'train').batch(1)
+    together, alone = toys.sums_of_microbatches(config, batch)
+    assert together == pytest.approx(alone, rel=1e-5)
 
 
-def test_a_killed_training_ends_as_one_that_was_not(config, trained, tmp_path):
-    def killed(step: int, numbers: dict) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        action.train(config, tmp_path / 'run', on_metrics=killed)
-    result = action.train(config, tmp_path / 'run')
+def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
+    result = toys.resumed(trained, tmp_path / 'run', 2)
     whole = json.loads((trained / 'result.json').read_text())
     assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
     lines = (trained / 'translations' / 'test.latest.txt').read_text().splitlines()

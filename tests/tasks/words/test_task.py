@@ -26,10 +26,11 @@ OPTIONS = {
     'words__window': 3, 'words__limit': 9, 'train__optimizer': 'sgd', 'train__peak_lr': 0.05,
     'train__schedule': 'constant', 'train__warmup_steps': 1, 'train__eps_ls': 0.0,
 }  # fmt: skip
-# Windows of 20 are wider than a block of word_vectors.
+# Predicted word, output, window, devices and chunks; windows of 20 are wider than a block of word_vectors.
 VARIANTS = [
-    ('skipgram', 'negatives', 3), ('skipgram', 'hierarchical', 3), ('cbow', 'negatives', 3),
-    ('cbow', 'hierarchical', 3), ('skipgram', 'negatives', 20), ('cbow', 'hierarchical', 20),
+    ('skipgram', 'negatives', 3, 8, 1), ('skipgram', 'hierarchical', 3, 2, 2),
+    ('cbow', 'negatives', 3, 2, 2), ('cbow', 'hierarchical', 3, 8, 1),
+    ('skipgram', 'negatives', 20, 1, 4), ('cbow', 'hierarchical', 20, 4, 2),
 ]  # fmt: skip
 
 
@@ -92,8 +93,8 @@ def by_hand(config: Config, batch, table, output) -> tuple[np.ndarray, np.ndarra
     return new, new_output, loss, count
 
 
-@pytest.mark.parametrize(('predict', 'output', 'window'), VARIANTS)
-def test_update_by_hand(texts, tmp_path, monkeypatch, predict, output, window):
+@pytest.mark.parametrize(('predict', 'output', 'window', 'devices', 'accumulate'), VARIANTS)
+def test_update_by_hand(texts, tmp_path, monkeypatch, predict, output, window, devices, accumulate):
     """Also on any number of devices, and in any chunks, as all equal the same update by hand."""
     chosen = {'words__predict': predict, 'words__output': output, 'words__window': window} | (
         # Not as many as words.negatives, so that each has a weight other than 1.
@@ -105,21 +106,20 @@ def test_update_by_hand(texts, tmp_path, monkeypatch, predict, output, window):
     shape = (config.model.vocab_size, config.model.d_model)
     table, out = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
     expected = by_hand(config, batch, table.astype(np.float64), out.astype(np.float64))
-    for devices, accumulate in ((8, 1), (2, 2)):
-        config, on = config_of(texts, train__accumulate=accumulate, **chosen), jax.devices()[:devices]
-        monkeypatch.setattr(parallel, 'devices', lambda on=on: on)
-        state = initial_state(config)
-        params = {'embedding': {'table': table}, 'output': {'table': out}}
-        state = TrainState(state.step, params, state.optimizer)
-        step = parallel.map_update(functools.partial(train_step, config, tasks.sums_of(config)))
-        state, sums = step(parallel.replicate(state), parallel.to_devices(batch, batches.microbatches))
-        for found, right in (
-            (state.params['embedding']['table'], expected[0]),
-            (state.params['output']['table'], expected[1]),
-            (sums['loss'], expected[2]),
-        ):
-            np.testing.assert_allclose(found, right, rtol=3e-5, atol=3e-6)
-        assert float(sums['weight']) == expected[3] > 100
+    config, chosen_devices = config_of(texts, train__accumulate=accumulate, **chosen), jax.devices()[:devices]
+    monkeypatch.setattr(parallel, 'devices', lambda: chosen_devices)
+    state = initial_state(config)
+    params = {'embedding': {'table': table}, 'output': {'table': out}}
+    state = TrainState(state.step, params, state.optimizer)
+    step = parallel.map_update(functools.partial(train_step, config, tasks.sums_of(config)))
+    state, sums = step(parallel.replicate(state), parallel.to_devices(batch, batches.microbatches))
+    for found, right in (
+        (state.params['embedding']['table'], expected[0]),
+        (state.params['output']['table'], expected[1]),
+        (sums['loss'], expected[2]),
+    ):
+        np.testing.assert_allclose(found, right, rtol=3e-5, atol=3e-6)
+    assert float(sums['weight']) == expected[3] > 100
 
 
 def test_first_vectors(texts, tmp_path):
@@ -254,8 +254,7 @@ def test_huffman_codes():
 
 def test_resumed_training_is_the_same(texts, tmp_path):
     whole = toys.trained(config_of(texts, train__steps=4), tmp_path / 'whole').result()
-    toys.trained(config_of(texts, train__steps=2), tmp_path / 'parts')
-    parts = toys.trained(config_of(texts, train__steps=4), tmp_path / 'parts').result()
+    parts = toys.resumed(tmp_path / 'whole', tmp_path / 'parts', 2)
     assert whole['params_sha256'] == parts['params_sha256'] and whole['steps'] == parts['steps'] == 4
     assert whole['scores']['dev']['loss'] == parts['scores']['dev']['loss'] > 0
 
@@ -268,7 +267,7 @@ def test_embedding_starts_from_a_file(texts, tmp_path):
     (tmp_path / 'vectors.txt').write_text(lines)
     changes = {'model__vectors': str(tmp_path / 'vectors.txt'), 'train__frozen': 'embedding'}
     config = config_of(texts, train__steps=2, **changes)
-    run = toys.trained(config, tmp_path / 'run')
+    run = toys.trained(config, tmp_path / 'run', evaluate=False)
     trained, _ = restore.load(run)
     table = np.asarray(trained.params['embedding']['table'])
     pieces = trained.codecs['text'].pieces(range(23))

@@ -50,7 +50,7 @@ def _sentences(reading: Reading, entry: Entry) -> Iterator[Example]:
     """Yields the sentences of an entry, or their trees."""
     names = dict.fromkeys(reading.fields, f'grammar/{entry.name}')
     if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
-        for line, tree in _part(entry, [*sentences.sentence_trees(entry.name)]):
+        for line, tree in _part(entry, sentences.sentence_trees(entry.name)):
             yield trees.row(reading, tree, names, line)
         return
     _check_languages(reading)

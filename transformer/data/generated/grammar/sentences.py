@@ -7,7 +7,7 @@ that they refer to.
 import functools
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from transformer.data.generated.grammar.english import english, tree
@@ -323,9 +323,10 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     return [pair[:2] for pair in _corpus()[split]]
 
 
-def sentence_trees(split: str) -> Iterator[Constituent]:
-    """Yields the constituents of the English sentences of a split: 'train', 'dev' or 'test'."""
-    return (tree(sentence) for _, _, sentence in _corpus()[split])
+@functools.cache
+def sentence_trees(split: str) -> tuple[Constituent, ...]:
+    """Returns the constituents of the English sentences of a split: 'train', 'dev' or 'test'."""
+    return tuple(tree(sentence) for _, _, sentence in _corpus()[split])
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:
