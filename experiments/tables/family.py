@@ -102,6 +102,7 @@ FAMILY = (
     Member(
         'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
     ),
+    Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
         'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
