@@ -156,6 +156,8 @@ GROUP = 8
 _PATCHES = ('model.kind', ('transformer', 'recurrent'))
 # Images with one class each.
 _IMAGE_CLASSES = models_with_all('image', 'classes')
+# A changed image can contradict the text that is to be written.
+_AUGMENTED = 'train.task', (*_IMAGE_CLASSES[1], *tasks_with('towers'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,13 +199,18 @@ class Images:
         "CLIP's token, N(0, 1/width)",
     )
     crop: int = option(
-        0, 'pixels of black around a training image, from which a window of its size is cut', minimum=0
+        0,
+        'pixels of black around a training image, from which a window of its size is cut',
+        minimum=0,
+        only=_AUGMENTED,
     )
-    flip: bool = option(False, 'whether half of the training images are mirrored')
+    flip: bool = option(False, 'whether half of the training images are mirrored', only=_AUGMENTED)
     randaugment: int = option(
-        0, 'operations on a training image, chosen among 16 (Cubuk et al. 2020)', minimum=0
+        0, 'operations on a training image, chosen among 16 (Cubuk et al. 2020)', minimum=0, only=_AUGMENTED
     )
-    magnitude: float = option(10.0, 'strength of these operations', minimum=0.0, maximum=10.0)
+    magnitude: float = option(
+        10.0, 'strength of these operations', minimum=0.0, maximum=10.0, only=_AUGMENTED
+    )
     mixup: float = option(
         0.0,
         'alpha: training images are mixed with others, by shares from Beta(alpha, alpha)',
