@@ -72,6 +72,7 @@ MIXED = [
     {
         'model.norm': 'pre',
         'model.sinusoid': 't2t',
+        'model.init': 'torch',
         'model.first_position': 1,
         'model.activation': 'gelu_tanh',
         'model.tie_embeddings': 'none',
@@ -79,6 +80,7 @@ MIXED = [
     },
     {
         'model.positions': 'learned',
+        'model.init': 'clip',
         'model.init_std_positions': 0.01,
         'model.scale_embeddings': False,
         'model.norm_embedding': True,
