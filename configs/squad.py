@@ -3,8 +3,11 @@
     python run.py --config=configs/squad.py --config.data.dir=FOLDER
     printf 'Who wrote Faust?\tFaust is a play by Goethe.\n' | python run.py answer --workdir=runs/squad
 
-FOLDER holds train.json and dev.json in the format of SQuAD. The last twentieth of train.json decides which
-checkpoint is scored, and dev.json is the test.
+FOLDER holds train.json and dev.json in the format of SQuAD. The last twentieth of train.json is dev, and
+dev.json is the test.
+
+Reached, from 3,800 questions, of the 10,570 in SQuAD's dev-v1.1: exact match 3.0 % [2.7, 3.4], F1 9.9 %
+[9.4, 10.3]. The loss of dev rises from update 400 on: so few questions do not teach a model from nothing.
 """
 
 from transformer.config import config_dict
@@ -29,7 +32,6 @@ def get_config():
             'model.d_ff': 512,
             'model.h': 4,
             'model.P_drop': 0.1,
-            'train.scored': 'best',
             'train.steps': 2400,
             'train.eps_ls': 0.0,
             'train.warmup_steps': 300,

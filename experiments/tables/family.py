@@ -98,6 +98,7 @@ FAMILY = (
     ),
     Member('Transformer, tags', 'GENIA, dev', ('genia_tags/transformer',), 'accuracy'),
     Member('LSTM, tags', 'GENIA, dev', ('genia_tags/lstm',), 'accuracy'),
+    Member('Transformer, answers', 'SQuAD 1.1, dev', ('squad',), 'f1'),
     Member('Transformer, ViT', 'pictures of the package', ('vit_pictures',), 'accuracy'),
     Member(
         'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
