@@ -1,6 +1,7 @@
 """Captions of generated pictures, in English or German, for two CPU cores (Xu et al. 2015).
 
-An encoder of patches (ViT) and the paper's decoder, which attends to them.
+An encoder of patches (ViT), which two convolutions make of the pixels, and the paper's decoder, which attends
+to them.
 
     python run.py --config=configs/captions_pictures.py
     python run.py caption --workdir=runs/captions_pictures --draw=FOLDER FILE.png
@@ -8,10 +9,9 @@ An encoder of patches (ViT) and the paper's decoder, which attends to them.
 `--config.data.language=de` writes German. `--config.data.test=unseen` in an evaluation takes pictures whose
 largest shape has a colour that no picture of the training has on that shape.
 
-Reached: 12.1 % [10.7, 13.5] of the 2,000 captions of the test set have only true facts (CIDEr-D 1.87,
-sacreBLEU 29.1), after 352 s of training on two CPU cores that much other work shared. That is too short: the
-captions are sentences of the grammar and name the largest shape, but not the shapes and places of the small
-ones, and the loss was still falling. German was not trained.
+Reached: 71.4 % [69.3, 73.5] of the 2,000 captions of the test set have only true facts (CIDEr-D 2.38,
+sacreBLEU 32.1), after 15 min 37 s of training on two CPU cores that much other work shared. With the linear
+map of patches, an encoder of four layers and a wider decoder, 1,000 updates gave 12.1 %. No German yet.
 """
 
 from transformer.config import config_dict
@@ -21,12 +21,12 @@ def get_config():
     return config_dict(
         {
             'model.N': 2,
-            'model.d_model': 128,
-            'model.d_ff': 256,
+            'model.d_model': 96,
+            'model.d_ff': 192,
             'model.h': 4,
             'model.norm': 'pre',
             'model.P_drop': 0.0,
-            'image_model.N': 4,
+            'image_model.N': 3,
             'image_model.d_model': 64,
             'image_model.d_ff': 128,
             'image_model.positions': 'learned',
@@ -34,6 +34,7 @@ def get_config():
             'train.task': 'captions',
             'images.size': 32,
             'images.patch': 4,
+            'images.stem': 'convolutions',
             'data.source': 'scenes',
             'data.name': None,
             'data.language': 'en',
@@ -41,11 +42,11 @@ def get_config():
             'data.batching': 'padded',
             'data.max_len': 36,
             'data.batch_tokens': 64 * 36,
-            'train.steps': 1000,
+            'train.steps': 2000,
             'train.eps_ls': 0.0,
             'train.schedule': 'linear',
             'train.peak_lr': 2e-3,
-            'train.warmup_steps': 100,
+            'train.warmup_steps': 200,
             'train.log_every': 50,
             'train.eval_every': 500,
             'train.checkpoint_every': 500,

@@ -103,6 +103,7 @@ FAMILY = (
     Member(
         'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
     ),
+    Member('Transformer, captions', 'scenes of the package', ('captions_pictures',), 'facts'),
     Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
         'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
