@@ -40,7 +40,7 @@ def grid_sinusoid(side: int, d_model: int) -> Float[np.ndarray, 'S D']:
     """Computes sinusoids of the columns x and rows y of a square grid, row by row (Chen et al. 2021).
 
     The vector of (x, y) is [sin xω, cos xω, sin yω, cos yω] with ω_i = 10000^(-i / (d/4 - 1)), i < d/4, as in
-    the code of MoCo v3 and of plain ViT (Beyer et al. 2022).
+    the code of plain ViT (Beyer et al. 2022). MoCo v3's code divides i by d/4, and begins with the rows.
     """
     along = sinusoid(side, d_model // 2, 't2t', np.float64)
     y, x = np.divmod(np.arange(side**2), side)

@@ -1,7 +1,8 @@
 """A residual network for images, without batch statistics: no row depends on another one of its batch.
 
 The blocks are those of He et al. 2016b, with group normalisation (Wu and He 2018) in place of batch
-normalisation, and standardised convolutions (Qiao et al. 2019), as in BiT (Kolesnikov et al. 2020).
+normalisation, and standardised convolutions (Qiao et al. 2019), as in BiT (Kolesnikov et al. 2020), which has
+32 groups and equal padding on both sides: here a group has 8 channels, and padding is XLA's SAME.
 """
 
 import math
@@ -49,7 +50,7 @@ def _norm() -> nn.GroupNorm:
 
 
 class Block(nn.Module):
-    """x + conv(relu(norm(conv(relu(norm(x)))))), with a convolution of one pixel for x if sizes change."""
+    """x + conv(relu(norm(conv(relu(norm(x)))))), where conv(relu(norm(x))) replaces an x of another size."""
 
     model: Model
     features: int

@@ -280,7 +280,8 @@ def pair_sums(
 
     Returns:
       - `loss`: the loss in nats.
-      - `correct`: the mean weight of both directions' likeliest partners that are right.
+      - `correct`: the mean weight of both directions' likeliest partners that are right, equally likely ones
+        included.
       - `guess`: the loss if all partners were equally likely, ln of their number.
       - `weight`: the weight of all pairs.
     """

@@ -261,3 +261,13 @@ def test_minimal_pairs(kind):
         captions.caption('dev', 0, 'en').split(),
     )
     assert sum(one != other for one, other in zip(wrong, right, strict=True)) == 1
+
+
+def test_wrong_captions_name_no_combination_that_is_never_drawn():
+    named = {'dev': 0, 'unseen': 0}
+    for split in named:
+        for number in range(200):
+            for kind in ('colour', 'shape'):
+                text = captions.wrong_caption(split, number, 'en', kind)
+                named[split] += any(m.look in world.HELD_OUT for m in reader.read(text, 'en').mentions)
+    assert named['dev'] == 0 < named['unseen']

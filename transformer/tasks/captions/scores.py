@@ -32,7 +32,8 @@ def score(
     """Computes every score, in percent but for CIDEr-D.
 
     `bleu` is sacreBLEU of the texts as they are; `bleu1` to `bleu4` are BLEU to that order, without
-    smoothing, of the words that `words` returns, as papers on captions report them.
+    smoothing, of the words that `words` returns, as papers on captions report them; where no n-gram fits, the
+    captioning code has a tiny number in place of 0.
     """
     columns = lambda golds: [list(column) for column in itertools.zip_longest(*golds)]
     percent = lambda metric, *sides: {'score': metric.corpus_score(*sides).score}

@@ -49,7 +49,8 @@ def recall(
 ) -> dict[str, dict[str, object]]:
     """Computes the share of queries with a right candidate among the 1, 5 and 10 nearest, with intervals.
 
-    Wrong candidates that are equally near count as nearer, so equal vectors find nothing.
+    Wrong candidates that are equally near count as nearer, so equal vectors find nothing. Products of equal
+    vectors can differ by their rounding.
     """
     found = np.array(ranks(queries, candidates, right))
     share = lambda hits: float(np.mean(hits))

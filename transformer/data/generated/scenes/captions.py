@@ -40,11 +40,14 @@ def holds(sentence: str, picture: Sequence[Fact], language: str) -> bool | None:
 def wrong_caption(split: str, number: int, language: str, kind: str) -> str | None:
     """Returns the caption with one fact of a kind changed, which makes it false; None if it has no such fact.
 
+    It names no combination that the split's pictures never have, by which it could be known without looking.
+
     Args:
       kind: one of `CHANGES`.
     """
     numbers, picture = world.draw_block(split, number // BLOCK).numbers[number % BLOCK], facts(split, number)
-    false = changed(state(picture, numbers), picture, kind, numbers[-1])
+    never = () if split == 'unseen' else world.HELD_OUT
+    false = changed(state(picture, numbers), picture, kind, numbers[-1], never)
     return None if false is None else writer.write(false, language, numbers)
 
 

@@ -136,14 +136,27 @@ def _are_related(
     return all(RELATIONS[mention.relation](picture[one], picture[other]) for one, other in pairs)
 
 
-def changed(caption: Caption, picture: Sequence[Fact], kind: str, number: int = 0) -> Caption | None:
+def changed(
+    caption: Caption,
+    picture: Sequence[Fact],
+    kind: str,
+    number: int = 0,
+    never: Sequence[tuple[str, str]] = (),
+) -> Caption | None:
     """Changes one fact, which makes the caption false of the picture; None if it has no such fact.
 
     Args:
       kind: which fact changes, one of `CHANGES`.
       number: chooses one of the possible changes.
+      never: pairs of colour and shape that the changed caption does not name.
     """
-    false = [other for other in _changes(caption, kind) if is_distinct(other) and not is_true(other, picture)]
+    false = [
+        other
+        for other in _changes(caption, kind)
+        if is_distinct(other)
+        and not is_true(other, picture)
+        and not any(mention.look in never for mention in other.mentions)
+    ]
     return false[number % len(false)] if false else None
 
 
