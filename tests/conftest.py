@@ -28,6 +28,9 @@ memory.collect_rarely()
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Of a process of pytest, in bytes, beyond which it forgets compiled programs.
+MOST_MEMORY = 2 * 2**30
+
 # The longest files start first, so that two processes end together.
 LONG = (
     'test_contract', 'training/test_loop', 'cli/test_main', 'pages/test_colab', 'test_end_to_end',
@@ -63,10 +66,15 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture(scope='module', autouse=True)
 def _few_programs():
-    """Clears compiled programs if they are many: each takes memory maps, of which Linux allows 65,530."""
+    """Clears compiled programs that take much memory, or many of the 65,530 memory maps that Linux allows."""
     yield
-    maps = pathlib.Path('/proc/self/maps')
-    if not maps.exists() or maps.read_bytes().count(b'\n') > 20_000:
+    process = pathlib.Path('/proc/self')
+    if not process.exists():
+        jax.clear_caches()
+        return
+    pages = int((process / 'statm').read_text().split()[1])
+    maps = (process / 'maps').read_bytes().count(b'\n')
+    if pages * os.sysconf('SC_PAGE_SIZE') > MOST_MEMORY or maps > 20_000:
         jax.clear_caches()
 
 
