@@ -547,7 +547,7 @@ def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'options, expected',
     [
-        ({'max_len': 2}, 'data.train: no example is left; left out 2 empty, 8 long'),
+        ({'max_len': 2}, 'data.train: no example is left; left out 2 empty, 8 long (above data.max_len=2'),
         ({'dev': 'nothing'}, 'data.dev: nothing.en is empty'),
         ({'train': 'nothing'}, 'data.train: nothing.en is empty'),
         ({'train': 'blank'}, 'data.train: its text is empty'),

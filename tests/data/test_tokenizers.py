@@ -190,6 +190,18 @@ def test_impossible_sizes(sentences, size, expected, capfd):
     assert capfd.readouterr().err == ''
 
 
+@pytest.mark.parametrize('kind', ['bpe', 'byte_bpe', 'characters', 'words'])
+@pytest.mark.parametrize('failure', [ConfigError('a.txt: line 2 is damaged'), KeyboardInterrupt()])
+def test_failures_of_the_sentences_arrive_as_they_are(kind, failure):
+    def sentences():
+        yield 'a b c'
+        raise failure
+
+    with pytest.raises(type(failure)) as error:
+        vocabulary.train(sentences(), 300, kind)
+    assert error.value is failure
+
+
 def test_characters():
     # 3 special pieces, 256 bytes, and by frequency c, the blank, b, a.
     text = ['a bb ccc', 'cc b']

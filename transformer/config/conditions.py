@@ -30,4 +30,5 @@ GENERATED = ('grammar', 'pictures', 'scenes')
 SOURCES = ('tfds', 'text', 'table', 'conll', 'squad', 'trees', *GENERATED, 'folders', 'idx')
 STORED = ('data.source', tuple(source for source in SOURCES if source not in GENERATED))
 # What is generated has splits of its own, of which an option can name slices.
-OWN_SPLITS = r'(train|dev|test|unseen)(\[[^\]]*\])?(,(train|dev|test|unseen)(\[[^\]]*\])?)*'
+_SPLITS = ('train', 'dev', 'test')
+OWN_SPLITS = 'data.source', {'grammar': _SPLITS, 'pictures': _SPLITS, 'scenes': (*_SPLITS, 'unseen')}

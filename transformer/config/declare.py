@@ -35,7 +35,7 @@ def option(
     maximum=None,
     free: bool | Literal['evaluation'] = False,
     only: Conditions = (),
-    besides: str = '',
+    besides: tuple[str, Mapping[str, tuple[str, ...]]] | None = None,
     once: tuple[str, ...] = (),
     old_values: Mapping[str, tuple[object, Conditions]] = types.MappingProxyType({}),
 ) -> Any:
@@ -49,7 +49,8 @@ def option(
       free: whether the option can change when a work directory is used again, because it does not change
         what is learned, or 'evaluation' if it changes the evaluation of a trained model.
       only: conditions that give the option a meaning. Without them, setting it is refused.
-      besides: a pattern of values that always have a meaning.
+      besides: another option and, by its values, names that have a meaning without the conditions: the option
+        lists them, separated by commas, each perhaps with a slice in brackets.
       once: its earlier names in the same group, which stay readable.
       old_values: earlier values, which stay readable, each with today's value and its conditions.
     """
@@ -189,28 +190,38 @@ def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, o
 def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
     """Raises ConfigError if an option is set that the other options make meaningless."""
     for key, field in table.items():
-        if values[key] != field.default and not _always_means_something(field, values[key]):
-            _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values)
+        if values[key] != field.default and not _lists_names(field, values[key], values):
+            hint = ''
+            if names := _names_besides(field, values):
+                hint = f'; this one has {", ".join(names)}, each perhaps with a slice'
+            _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values, hint)
 
 
-def _always_means_something(field: dataclasses.Field, value: object) -> bool:
-    besides = field.metadata['besides']
-    return bool(besides and re.fullmatch(besides, str(value)))
+def _names_besides(field: dataclasses.Field, values: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns the names that the option can list although its conditions are not met."""
+    other, names = field.metadata['besides'] or (None, {})
+    return names.get(values.get(other), ())
 
 
-def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
+def _lists_names(field: dataclasses.Field, value: object, values: Mapping[str, object]) -> bool:
+    """Returns whether a value lists such names."""
+    name = rf'({"|".join(_names_besides(field, values)) or "(?!)"})(\[[^\]]*\])?'
+    return bool(re.fullmatch(f'{name}(,{name})*', str(value)))
+
+
+def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object], hint: str = '') -> None:
     for other, allowed in conditions:
         if values[other] not in allowed:
             raise ConfigError(
                 f'{setting}: means nothing with {other}={values[other]!r}, only with '
-                f'{" or ".join(map(str, allowed))}'
+                f'{" or ".join(map(str, allowed))}{hint}'
             )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
     """Returns whether option `key` has a meaning with the values of the other options."""
     field = table[key]
-    return _always_means_something(field, values[key]) or all(
+    return _lists_names(field, values[key], values) or all(
         values[other] in allowed for other, allowed in field.metadata['only']
     )
 
@@ -226,7 +237,7 @@ def drop_unused(
     values, reset_keys = dict(values), []
     for key, field in table.items():
         meaningless = any(k in changed and values[k] not in allowed for k, allowed in field.metadata['only'])
-        always = values[key] == field.default or _always_means_something(field, values[key])
+        always = values[key] == field.default or _lists_names(field, values[key], values)
         if meaningless and key not in changed and not always:
             values[key] = field.default
             reset_keys.append(key)

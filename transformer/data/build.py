@@ -17,7 +17,7 @@ from transformer.data import languages, vocabulary
 from transformer.data import manifest as manifests
 from transformer.data.arrays import Dense, Ragged, ragged
 from transformer.data.codec import Codecs, FieldCodec
-from transformer.data.fields import Example, Image, Reading, Tree
+from transformer.data.fields import Example, Reading, Tree
 from transformer.data.sources import reader
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
@@ -73,9 +73,10 @@ def write(
             )
     for split, examples in also_in_train.items():
         if examples:
+            kinds_of_data = ('pictures', 'pictures') if reading.images() else ('examples', 'text')
             log.warning(
-                'data.%s: %d of its %d distinct examples are in the training text too',
-                split, len(examples), len(scored[split]),
+                'data.%s: %d of its %d distinct %s are in the training %s too',
+                split, len(examples), len(scored[split]), *kinds_of_data,
             )  # fmt: skip
     digest = codec_files.sha256(codecs)
     manifest = {
@@ -111,16 +112,22 @@ def _check_not_empty(reading: Reading, origins: dict[str, list[dict]]) -> None:
 def _read_scored_splits(
     data: Data, reading: Reading, origins: dict[str, list[dict]]
 ) -> dict[str, set[tuple[str, ...]]]:
-    """Reads the distinct texts of every split but train."""
+    """Reads what distinguishes the examples of every split but train."""
     examples = {}
     for split in [split for split in origins if split != 'train']:
         rows = reader.rows(data, reading, split, reader.Report())
-        examples[split] = {_texts(reading, row) for row in rows}
+        examples[split] = {_distinction(reading, row) for row in rows}
     return examples
 
 
 def _texts(reading: Reading, row: Example) -> tuple[str, ...]:
     return tuple(field.raw(row.values[name]) for name, field in reading.texts().items())
+
+
+def _distinction(reading: Reading, row: Example) -> tuple[str, ...]:
+    """Returns an example's texts or, if it has pictures, their hashes: one picture can have several texts."""
+    pixels = [row.values[name].tobytes() for name in reading.images()]
+    return tuple(map(files.bytes_sha256, pixels)) or _texts(reading, row)
 
 
 def _note_scored(
@@ -129,9 +136,9 @@ def _note_scored(
     scored: Mapping[str, set[tuple[str, ...]]],
     also_in_train: Mapping[str, set],
 ) -> Iterator[Example]:
-    """Yields the rows of the training text, and adds texts that other splits also have to `also_in_train`."""
+    """Yields the training rows, and adds examples that other splits also have to `also_in_train`."""
     for row in rows:
-        example = _texts(reading, row)
+        example = _distinction(reading, row)
         for split, examples in scored.items():
             if example in examples:
                 also_in_train[split].add(example)
@@ -236,8 +243,7 @@ def _write_split(
     """
     total = reader.count(data, reading, split, [origin['lines'] for origin in identity['files'][split]])
     texts = reading.texts()
-    has_images = any(isinstance(field, Image) for field in reading.fields.values())
-    size = _DENSE if has_images or not texts else _FILES if data.documents == 'files' else _CHUNK
+    size = _DENSE if reading.images() or not texts else _FILES if data.documents == 'files' else _CHUNK
     done = count = 0
     progress(split, done, total)
     while chunk := list(itertools.islice(rows, size)):
@@ -261,7 +267,9 @@ def _write_split(
             progress(split, done, total)
     progress(split, total, total)
     if not count:
-        raise ConfigError(f'data.{split}: no example is left; left out {manifests.drops_text(report.counts)}')
+        limit = f' (above data.max_len={data.max_len} pieces)' if 'long' in report.counts else ''
+        left_out = manifests.drops_text(report.counts) + limit
+        raise ConfigError(f'data.{split}: no example is left; left out {left_out}')
     stored = {name: field for name, field in reading.fields.items() if field.shape is None}
     ends = {name: np.fromfile(folder / f'{split}.{name}_offsets.bin', '<i8')[-1] for name in stored}
     tokens = {f'{name}_tokens': int(end) for name, end in ends.items()}

@@ -367,6 +367,10 @@ class Reading(NamedTuple):
         """Returns the fields that are texts in pieces."""
         return {name: field for name, field in self.fields.items() if isinstance(field, Text)}
 
+    def images(self) -> dict[str, Image]:
+        """Returns the fields that are images."""
+        return {name: field for name, field in self.fields.items() if isinstance(field, Image)}
+
     def languages(self) -> list[str | None]:
         """Lists the languages of the text fields, in order."""
         return [field.language for field in self.texts().values()]

@@ -3,7 +3,7 @@
 import collections
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import sentencepiece
@@ -59,10 +59,10 @@ def train(
         return _most_frequent(sentences, pieces)
     if kind == 'byte_bpe':
         return learn_byte_level(sentences, pieces).content
-    model = io.BytesIO()
+    model, failures = io.BytesIO(), []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
+            sentence_iterator=_noting(sentences, failures),
             model_writer=model,
             vocab_size=pieces,
             model_type=_TYPES[kind],
@@ -70,12 +70,23 @@ def train(
             **_OPTIONS,
         )
     except RuntimeError as error:
+        if failures:
+            raise failures[0] from None
         if '!sentences_.empty()' in str(error):
             raise ConfigError('data.train: its text is empty') from None
         raise ConfigError(f'data.pieces={pieces}: {_cause(str(error))}') from None
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _noting(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+    """Yields the sentences, and notes what reading them raises: SentencePiece makes a RuntimeError of it."""
+    try:
+        yield from sentences
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:

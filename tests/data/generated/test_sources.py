@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from transformer.config import ConfigError, Data
+from transformer.config import OPTIONS, ConfigError, Data
+from transformer.config.declare import check_meaning
 from transformer.data.fields import Image, Label, Reading, Text, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
@@ -117,6 +118,21 @@ def test_files_are_refused(source, name):
     with pytest.raises(ConfigError) as error:
         rows(Data(source=source, dev=name), reading, 'dev')
     assert str(error.value).startswith('data.dev=') and f'data.source={source}' in str(error.value)
+
+
+@pytest.mark.parametrize('source', ['grammar', 'pictures', 'scenes'])
+def test_options_know_the_splits(source):
+    """A config is refused with the source's splits; `unseen` is a split of scenes alone."""
+    task = {'grammar': 'translation', 'pictures': 'images', 'scenes': 'captions'}[source]
+    own = tuple(world.SIZES) if source == 'scenes' else ('train', 'dev', 'test')
+    values = {key: field.default for key, field in OPTIONS.items()}
+    values |= {'train.task': task, 'data.source': source}
+    for name in own:
+        check_meaning(OPTIONS, values | {'data.test': f'{name}[:9],{name}'})
+    for name in {'nosuch', 'validation', 'unseen', 'trains'} - {*own}:
+        with pytest.raises(ConfigError) as error:
+            check_meaning(OPTIONS, values | {'data.test': f'{own[0]},{name}'})
+        assert 'data.test' in str(error.value) and ', '.join(own) in str(error.value)
 
 
 def test_pictures_have_no_unseen_split():

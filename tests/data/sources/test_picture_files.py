@@ -191,6 +191,70 @@ def test_dataset_of_a_table_of_pictures(tmp_path, archive, caplog):
     assert cache.prepare(data, READING, tmp_path / 'cache').folder != dataset.folder
 
 
+def pictures_of(folder, **options) -> Data:
+    """Names the table of a folder as every split."""
+    return Data(source='table', dir=str(folder), train='all.tsv', dev='all.tsv', test='all.tsv', **options)
+
+
+@pytest.mark.parametrize('name', ['', ' ', '/absolute.png', 'a\0b.png', 'x' * 300 + '/a.png'])
+def test_names_of_no_picture(tmp_path, name, caplog):
+    """A whole preparation names the row, or leaves it out; only real files are pictures without a row."""
+    write(tmp_path / 'in', f'image\ttext\na.png\tone\n{name}\ttwo\nb.png\tthree\n', FILES)
+    bytes_ = {'tokenizer': 'bytes', 'pieces': 259}
+    with pytest.raises(ConfigError, match='all.tsv: line 3') as error:
+        cache.prepare(pictures_of(tmp_path / 'in', **bytes_), READING, tmp_path / 'cache')
+    assert '\n' not in str(error.value)
+    left_out = pictures_of(tmp_path / 'in', unreadable='leave_out', **bytes_)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        dataset = cache.prepare(left_out, READING, tmp_path / 'cache')
+    assert dataset.manifest['splits']['train']['dropped']['unreadable']['count'] == 1
+    others = [one.args for one in caplog.records if 'in no row' in one.getMessage()]
+    assert [args[1:] for args in others] == [(1, 'c.png')]
+
+
+@pytest.mark.parametrize(
+    ('row', 'entry'), [('../in/{}', 'all.tsv'), ('./{}', 'all.tsv'), ('{}', '../in/all.tsv')]
+)
+def test_pictures_reached_by_the_parent_folder(tmp_path, row, entry, caplog):
+    lines = [f'{row.format(name)}\t{name}\n' for name in ('a.png', 'b.png')]
+    write(tmp_path / 'in', 'image\ttext\n' + ''.join(lines), FILES)
+    data = dataclasses.replace(pictures_of(tmp_path / 'in'), train=entry)
+    with caplog.at_level(logging.WARNING):
+        [origin] = reader.READERS['table'].origins(data, READING, 'train')
+    assert origin.lines == len(rows(data, 'train')) == 2
+    assert [record.args[1:] for record in caplog.records] == [(1, 'c.png')]
+
+
+@pytest.mark.parametrize('split', ['train', 'dev'])
+def test_tables_without_a_column_of_pictures(tmp_path, split):
+    write(tmp_path, 'file\tcaption\na.png\tone\nb.png\ttwo\n', FILES)
+    message = "all.tsv: line 1 has no column 'image', only file, caption"
+    with pytest.raises(ConfigError, match=message):
+        reader.READERS['table'].origins(pictures_of(tmp_path), READING, split)
+
+
+def test_pictures_are_checked_while_the_tokenizer_learns(tmp_path):
+    """SentencePiece reads the rows; what they raise arrives as it is."""
+    write(tmp_path, 'image\ttext\na.png\tone\nno.png\ttwo\n', FILES)
+    data = dataclasses.replace(pictures_of(tmp_path, pieces=300), dev='all.tsv[:1]', test='all.tsv[:1]')
+    with pytest.raises(ConfigError) as error:
+        cache.prepare(data, READING, tmp_path / 'cache')
+    assert str(error.value).startswith(f'{tmp_path}/all.tsv: line 3: ') and '\n' not in str(error.value)
+
+
+def test_pictures_that_are_also_in_train_are_counted(tmp_path, caplog):
+    """Pixels are compared: one text can describe several pictures, and one picture can have several texts."""
+    train = 'a.png\tone\ttrain\nb.png\ttwo\ttrain\n'
+    dev = 'c.png\tone\tdev\nagain.png\tthree\tdev\nagain.png\tfour\tdev\n'
+    write(tmp_path, f'image\ttext\tpart\n{train}{dev}', FILES | {'again.png': FILES['b.png']})
+    parts = {'train': 'all.tsv[part=train]', 'dev': 'all.tsv[part=dev]', 'test': 'all.tsv[part=dev][:1]'}
+    data = dataclasses.replace(pictures_of(tmp_path, tokenizer='bytes', pieces=259), **parts)
+    with caplog.at_level(logging.WARNING):
+        cache.prepare(data, READING, tmp_path / 'cache')
+    assert [record.args for record in caplog.records] == [('dev', 1, 2, 'pictures', 'pictures')]
+
+
 def test_folders_leave_out_pictures(tmp_path):
     for name, picture in (('1.png', FILES['a.png']), ('2.png', b'')):
         (tmp_path / 'dev' / 'cat').mkdir(exist_ok=True, parents=True)

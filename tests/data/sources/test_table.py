@@ -52,11 +52,11 @@ def test_texts_of_several_columns_and_a_slice(tmp_path):
 
 
 def test_lists_of_texts_in_json(tmp_path):
-    """They are several texts of a field that has them, else one text; tabs in a text are blanks."""
-    reading = Reading({'text': Columns(), 'label': Label(), 'more': Text(None)}, ())
-    row = {'text': ['a\tb', 'c'], 'label': [1, 'x'], 'more': ['d', 'e\nf']}
+    """They are several texts of a field that has them; tabs in a text are blanks."""
+    reading = Reading({'text': Columns(), 'label': Label(), 'more': Words()}, ())
+    row = {'text': ['a\tb', 'c'], 'label': 1, 'more': ['d', 'e\nf'], 'unused': {'x': [1]}}
     [(values, _)] = read(tmp_path, 'a.jsonl', json.dumps(row) + '\n', reading)
-    assert values == {'text': 'a b\tc', 'label': '[1, "x"]', 'more': 'd e f'}
+    assert values == {'text': 'a b\tc', 'label': '1', 'more': ['d', 'e', 'f']}
     joined = read(tmp_path, 'a.jsonl', json.dumps(row) + '\n', columns='text=more+text,label=label')
     assert joined[0][0]['text'] == 'd\te f\ta b\tc'
     # A cell of a CSV can have tabs and newlines of its own.
@@ -64,10 +64,30 @@ def test_lists_of_texts_in_json(tmp_path):
     assert values['text'] == 'a b c'
 
 
+@pytest.mark.parametrize('value', [['x', 'y'], [1, 'x'], {'x': 'y'}])
+def test_json_values_that_are_no_text(tmp_path, value):
+    reading = Reading({'text': Text(None)}, ())
+    content = ''.join(json.dumps({'text': one}) + '\n' for one in ('x', value))
+    with pytest.raises(ConfigError, match="a.jsonl: line 2: 'text'"):
+        read(tmp_path, 'a.jsonl', content, reading)
+
+
+def test_null_and_no_texts_in_json_are_empty(tmp_path):
+    """As empty texts are, they are left out of training with a count, and kept elsewhere."""
+    reading = Reading({'text': Text(None)}, ())
+    content = '{"text": null}\n{"text": "x"}\n{"text": []}\n'
+    values = [values['text'] for values, _ in read(tmp_path, 'a.jsonl', content, reading)]
+    assert values == ['', 'x', '']
+    data, report = Data(source='table', dir=str(tmp_path), train='a.jsonl'), reader.Report()
+    assert [row.values['text'] for row in reader.rows(data, reading, 'train', report)] == ['x']
+    assert report.first == {'empty': ['a.jsonl:1', 'a.jsonl:3']}
+
+
 @pytest.mark.parametrize(
     ('name', 'content', 'columns', 'told'),
     [
-        ('a.tsv', 'text\tkind\nx\ty\n', None, "a.tsv: line 2 has no column 'label'"),
+        ('a.tsv', 'text\tkind\nx\ty\n', None, "a.tsv: line 1 has no column 'label', only text, kind"),
+        ('a.tsv', 'text\tlabel\nx\ty\nz\n', None, "a.tsv: line 3 has no column 'label'"),
         ('a.tsv', 'x\ty\nz\n', 'text=1,label=2', 'a.tsv: line 2'),
         ('a.tsv', 'text\tlabel\nx\ty\tz\n', None, 'a.tsv: line 2'),
         ('a.jsonl', '{"text": "x", "label": "y"}\n[1]\n', None, 'a.jsonl: line 2'),

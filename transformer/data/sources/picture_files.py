@@ -1,7 +1,9 @@
 """Reads the pictures that tables name, from a folder or a zip archive."""
 
 import contextlib
+import functools
 import logging
+import os
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -64,10 +66,10 @@ class PictureFiles:
 
     def _content(self, name: str) -> bytes:
         path = self.place / name
-        if not name.strip():
-            raise images.PictureError('names no picture')
         if name.startswith('/'):
             raise images.PictureError(f'{name} must be relative to {self.place}')
+        if not _is_relative(name):
+            raise images.PictureError('names no picture')
         if self._archive is None:
             return images.content_of(path)
         try:
@@ -91,13 +93,11 @@ class PictureFiles:
 
     def warn_of_others(self, names: Iterable[str]) -> None:
         """Warns of pictures beside the named ones, which no row names."""
-        named = set(names)
+        named = {name for name in names if _is_relative(name)}
         if self._archive is not None:
             others = [name for name in self._archive.namelist() if not images.is_hidden(name)]
         else:
-            folders = {(self.place / name).parent for name in named}
-            found = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
-            others = [str(path.relative_to(self.place)) for path in found if not images.is_hidden(path.name)]
+            others, named = self._in_folders(named)
         others = sorted(
             name for name in others if name.lower().endswith(images.SUFFIXES) and name not in named
         )
@@ -106,3 +106,26 @@ class PictureFiles:
                 '%s: %d pictures are in no row of the tables; the first is %s',
                 self.place, len(others), others[0],
             )  # fmt: skip
+
+    def _in_folders(self, named: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Returns the files in the folders of the named pictures, and the named files, as names of one form.
+
+        Folders are resolved, because names can reach one in several ways, such as by `..`.
+        """
+        resolve = functools.cache(lambda folder: folder.resolve())
+        start, paths = resolve(self.place), [self.place / name for name in named]
+        named_files, present = {resolve(path.parent) / path.name for path in paths}, set()
+        for folder in {path.parent for path in named_files}:
+            # In a folder that is missing or cannot be listed, no picture can be read either.
+            with contextlib.suppress(OSError):
+                present |= {path for path in folder.iterdir() if not images.is_hidden(path.name)}
+        return _relative(present, start), _relative(named_files, start)
+
+
+def _relative(paths: Iterable[epath.Path], start: epath.Path) -> set[str]:
+    return {os.path.relpath(path, start) for path in paths}
+
+
+def _is_relative(name: str) -> bool:
+    """Returns whether a name can be a picture's, relative to a folder."""
+    return bool(name.strip()) and '\0' not in name and not name.startswith('/')

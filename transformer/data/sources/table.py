@@ -5,20 +5,20 @@ import csv
 import functools
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Columns, Example, Image, Reading
+from transformer.data.fields import Columns, Example, Image, Reading, Tags, Words
 from transformer.data.sources import entries, images, text
 from transformer.data.sources.entries import Entry
 from transformer.data.sources.picture_files import PictureFiles
 from transformer.data.sources.text import SourceFile
 
-# A cell of a row by the name of its column, or by its number from 1.
-Cells = Mapping[str, str]
+# A cell of a row by the name of its column, or by its number from 1; None if a JSON value can be no cell.
+Cells = Mapping[str, str | None]
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -38,7 +38,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
                 values, places = {}, dict.fromkeys(columns, name_of_table)
                 for name, keys in columns.items():
                     field = reading.fields[name]
-                    several = isinstance(field, Columns)
+                    several = isinstance(field, Columns | Words | Tags)
                     cell = '\t'.join(_cell(path, line, cells, key, several) for key in keys)
                     if isinstance(field, Image):
                         load = functools.partial(pictures.read, cell, field)
@@ -58,13 +58,13 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
         read = [*_rows(path, columns, entry)]
         part = entry.part(len(read))
         origin = origin._replace(lines=part.stop - part.start)
-        keys = [columns[name][0] for name, field in reading.fields.items() if isinstance(field, Image)]
+        keys = [columns[name][0] for name in reading.images()]
         if keys:
             with _pictures(data, reading, path) as pictures:
                 if split == 'train':
                     every = (cells for _, cells in _rows(path, columns, Entry(entry.name)))
-                    pictures.warn_of_others(cells.get(key, '') for cells in every for key in keys)
-                named = (cells.get(key, '') for _, cells in read[part] for key in keys)
+                    pictures.warn_of_others(cells.get(key) or '' for cells in every for key in keys)
+                named = (cells.get(key) or '' for _, cells in read[part] for key in keys)
                 origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
         result.append(origin)
     return result
@@ -72,22 +72,19 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 def facts(data: Data, reading: Reading) -> dict[str, object]:
     """Returns the options that decide which pictures are read, and which are left out."""
-    return {'columns': data.columns, 'unreadable': data.unreadable} if _has_images(reading) else {}
-
-
-def _has_images(reading: Reading) -> bool:
-    return any(isinstance(field, Image) for field in reading.fields.values())
+    return {'columns': data.columns, 'unreadable': data.unreadable} if reading.images() else {}
 
 
 def _pictures(data: Data, reading: Reading, path: epath.Path) -> contextlib.AbstractContextManager:
     """Opens the pictures that a table names, if a field needs them."""
-    return PictureFiles(data, path) if _has_images(reading) else contextlib.nullcontext()
+    return PictureFiles(data, path) if reading.images() else contextlib.nullcontext()
 
 
 def _rows(path: epath.Path, columns: Mapping[str, list[str]], entry: Entry) -> Iterator[tuple[int, Cells]]:
     """Yields the rows of a table, without a slice, that an entry's column and value select."""
     named = not all(name.isdecimal() for names in columns.values() for name in names)
-    for line, cells in _read(path, named):
+    needed = [key for keys in columns.values() for key in keys] + [*(entry.where or ())][:1]
+    for line, cells in _read(path, needed if named else None):
         if entry.where is None or _cell(path, line, cells, entry.where[0], True) == entry.where[1]:
             yield line, cells
 
@@ -115,11 +112,23 @@ def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:
 
 
 def _cell(path: epath.Path, line: int, cells: Cells, key: str, several: bool) -> str:
-    """Returns a cell. The texts of a JSON list have tabs between them if `several` can be one value."""
-    if key not in cells:
-        shown = ', '.join(cells) if len(cells) <= 20 else f'{len(cells)} columns'
+    """Returns a cell. The texts of a JSON list have tabs between them; `several` can be one value.
+
+    Raises:
+      ConfigError: the row has no such column, or a JSON list or object that is no value of the field.
+    """
+    _check_column(path, line, cells, key)
+    value = cells[key]
+    if value is None or ('\t' in value and not several):
+        kind = 'an object, or a list of other values than texts' if value is None else 'a list of texts'
+        raise ConfigError(f'{path}: line {line}: {key!r} is {kind}, not one text; see data.columns')
+    return value
+
+
+def _check_column(path: epath.Path, line: int, names: Collection[str], key: str) -> None:
+    if key not in names:
+        shown = ', '.join(names) if len(names) <= 20 else f'{len(names)} columns'
         raise ConfigError(f'{path}: line {line} has no column {key!r}, only {shown}; see data.columns')
-    return cells[key] if several else _without_tabs(cells[key])
 
 
 def _without_tabs(text: str) -> str:
@@ -127,8 +136,12 @@ def _without_tabs(text: str) -> str:
     return ' '.join(text.split()) if '\t' in text or '\n' in text else text
 
 
-def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
-    """Yields each row with its line. The file's suffix and its first line decide how cells are separated."""
+def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells]]:
+    """Yields each row with its line. The file's suffix and its first line decide how cells are separated.
+
+    Args:
+      needed: columns that the table must have; None if it does not name its columns.
+    """
     lines = enumerate(text.lines(path), 1)
     stem = path.name.removesuffix('.gz')
     if stem.endswith(('.jsonl', '.json')):
@@ -143,10 +156,13 @@ def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
     else:
         # Such as a class, a blank and a text.
         table = ((number, line.split(' ', 1)) for number, line in lines)
-    numbers = map(str, range(1, 10_000))
-    names = next(table, (0, []))[1] if named else list(numbers)
+    names = [*map(str, range(1, 10_000))]
+    if needed is not None:
+        line, names = next(table, (0, needed))
+        for key in needed:
+            _check_column(path, line, names, key)
     for number, cells in table:
-        if cells and named and len(cells) > len(names):
+        if cells and needed is not None and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
         if any(cells):
             yield number, dict(zip(names, map(_without_tabs, cells), strict=False))
@@ -162,10 +178,15 @@ def _json(path: epath.Path, number: int, line: str) -> Cells:
     return {name: _json_cell(value) for name, value in values.items()}
 
 
-def _json_cell(value: object) -> str:
-    """Returns a text, the texts of a list with tabs between them, or the JSON of any other value."""
+def _json_cell(value: object) -> str | None:
+    """Returns a text, '' for null, the JSON of a number or truth value, or a list's texts between tabs.
+
+    Returns None for objects and lists of other values.
+    """
+    if value is None:
+        return ''
     if isinstance(value, str):
         return _without_tabs(value)
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return '\t'.join(map(_without_tabs, value))
-    return json.dumps(value)
+    return None if isinstance(value, list | dict) else json.dumps(value)
