@@ -832,9 +832,10 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         assert len(found) == len(lines)
         assert found[0] == found[-1]
         assert found[1] == found[5] == b''
-        which, cut = err.splitlines()
+        which, cut, invalid = err.splitlines()
         assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
         assert b'line 8' in cut and b'max_source_len' in cut
+        assert b'UTF-8 in lines: 1;' in invalid
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 
 

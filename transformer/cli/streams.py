@@ -61,7 +61,7 @@ class Lines:
             yield texts
             chunk = self._take()
         if damaged:
-            logging.warning('the input: %d lines are not UTF-8; U+FFFD replaces their invalid bytes', damaged)
+            logging.warning('the input: not UTF-8 in lines: %d; U+FFFD replaces the invalid bytes', damaged)
 
     def wait(self, seconds: float) -> bool:
         """Waits at most some seconds for a line or the end, and returns whether either has arrived."""

@@ -82,7 +82,7 @@ def exit_status(program: Callable[[], int]) -> int:
         named = isinstance(error, OSError) and error.filename
         line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
         print(f'error: {visible(line)}', file=sys.stderr)
-        if named and sys.stdout and error.filename == sys.stdout.name:
+        if named and error.filename == getattr(sys.stdout, 'name', None):
             _discard_output()
         return 2
     except KeyboardInterrupt:

@@ -262,7 +262,9 @@ def nearest(key: str, table: Declared) -> str:
     part, _, name = key.rpartition('.')
     if name.replace('-', '_').lower() in OURS:
         return f'; here it is {OURS[name.replace("-", "_").lower()]}'
-    names = {known.rpartition('.')[2]: known for known in table}
+    names: dict[str, str] = {}
+    for known in table:
+        names.setdefault(known.rpartition('.')[2], known)
     candidates = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{part}.')}
     return _suggestion(name, candidates) or _suggestion(name, names)
 
