@@ -835,7 +835,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         which, cut, invalid = err.splitlines()
         assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
         assert b'line 8' in cut and b'max_source_len' in cut
-        assert b'UTF-8 in lines: 1;' in invalid
+        assert b'UTF-8 in lines: 2;' in invalid
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 
 
