@@ -15,7 +15,7 @@ COMMANDS = {
         options=('decode.',),
         examples=(
             '{} caption --workdir=FOLDER photo.png',
-            '{} caption --workdir=FOLDER --method=beam --nbest=3 --scores photo.png',
+            '{} caption --workdir=FOLDER --method=beam --nbest=3 photo.png',
             '{} caption --workdir=FOLDER --draw=PICTURES *.png',
         ),
         reads='files',

@@ -20,7 +20,7 @@ COMMANDS = {
             'texts': Flag(str, None, 'the file of lines in which image files are looked for', 'FILE'),
         },
         examples=(
-            'echo "a red circle" | {} retrieve --workdir=FOLDER --images=PHOTOS --nbest=3 --scores',
+            '{} retrieve --workdir=FOLDER --images=PHOTOS --nbest=3 < FILE',
             '{} retrieve --workdir=FOLDER --texts=FILE photo.png',
         ),
         of_files='retrieve_texts',
@@ -29,7 +29,7 @@ COMMANDS = {
         'With a model of images and texts, write the likeliest of --classes for each image file.',
         flags=CLASSIFY,
         options=('contrastive.templates',),
-        examples=('{} classify --workdir=FOLDER --classes="a red circle,a blue square" photo.png',),
+        examples=('{} classify --workdir=FOLDER --classes=circle,square photo.png',),
         reads='files',
     ),
 }
