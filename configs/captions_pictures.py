@@ -4,7 +4,7 @@ An encoder of patches (ViT), which two convolutions make of the pixels, and the 
 to them.
 
     python run.py --config=configs/captions_pictures.py
-    python run.py caption --workdir=runs/captions_pictures --draw=FOLDER FILE.png
+    python run.py caption --workdir=runs/captions_pictures --draw=PICTURES FILE.png
 
 `--config.data.language=de` writes German. `--config.data.test=unseen` in an evaluation takes pictures whose
 largest shape has a colour that no picture of the training has on that shape.

@@ -1,4 +1,4 @@
-"""Emoji and their names in one space, for two CPU cores (CLIP). Trained on Twemoji's pictures.
+"""Emoji and their names in a vector space, for two CPU cores (CLIP). Trained on Twemoji's pictures.
 
     python run.py --config=configs/clip_emoji.py --config.data.dir=FOLDER
     python run.py retrieve --workdir=runs/clip_emoji --images=FOLDER/twemoji --nbest=5 < FILE

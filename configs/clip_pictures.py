@@ -1,4 +1,4 @@
-"""Generated pictures and sentences in one space, for two CPU cores (CLIP).
+"""Generated pictures and sentences in a vector space, for two CPU cores (CLIP).
 
 The two encoders of Radford et al. 2021, at the size of the pictures, and of words in place of byte pairs.
 

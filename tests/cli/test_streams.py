@@ -313,11 +313,11 @@ def test_numpy_arrays_have_a_row_for_each_text():
 
     def answer(texts, first, on_done):
         seen.append(first)
-        return np.array([[len(text), first] for text in texts], np.float32)
+        return np.array([[len(text), first] for text in texts], np.float32).reshape(-1, 2)
 
     streams.write_array(answer, [['a', 'bcd'], ['ef']], output)
     np.testing.assert_array_equal(np.load(io.BytesIO(output.getvalue())), [[1, 0], [3, 0], [2, 2]])
     assert seen == [0, 2]
     output = io.BytesIO()
     streams.write_array(answer, [], output)
-    assert np.load(io.BytesIO(output.getvalue())).shape == (0, 0)
+    assert np.load(io.BytesIO(output.getvalue())).shape == (0, 2)

@@ -216,7 +216,10 @@ def write_array(
             with progress.paused(first):
                 pass
     with files.naming(output):
-        np.save(output, np.concatenate(parts) if parts else np.empty((0, 0), np.float32))
+        # Without a text, the shape still has the width.
+        np.save(
+            output, np.concatenate(parts) if parts else np.asarray(answer([], first=0, on_done=progress.add))
+        )
 
 
 def write(

@@ -48,10 +48,23 @@ def check_combinations(config: Config) -> None:
         )
     _check_steps(train)
     writes = has_meaning(OPTIONS, values, 'decode.beam')
+    # A text for an image has no source to be as long as.
+    if writes and not has_meaning(OPTIONS, values, 'decode.max_source_len') and not decode.extra_len:
+        raise ConfigError('decode.extra_len=0: nothing could be written; set at least 1')
+    if has_meaning(OPTIONS, values, 'contrastive.templates'):
+        _check_templates(config.contrastive.templates)
     if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if writes and 2 * decode.beam > model.vocab_size:
         raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
+
+
+def _check_templates(templates: str) -> None:
+    for template in templates.split('|'):
+        if '{}' not in template:
+            raise ConfigError(
+                f'contrastive.templates={templates!r}: {template!r} has no {{}} for the name of a class'
+            )
 
 
 def _check_widths(config: Config) -> None:

@@ -141,8 +141,9 @@ class Train:
 
     task: Literal[tuple(TASKS)] = option(
         'translation',
-        'translate, parse or transliterate, predict the next piece or hidden pieces of a text, or classify '
-        'images',
+        'translate, parse or transliterate, write a text for a text with a prefix, predict the next piece or '
+        'hidden pieces of a text, classify images, write their captions or compare them with texts, classify '
+        'texts, label words, find answers in paragraphs, or learn vectors of words',
         '§6',
     )
     steps: int = option(

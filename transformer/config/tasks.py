@@ -249,7 +249,9 @@ class Images:
 class Contrastive:
     """Images and texts with vectors in one space (Radford et al. 2021)."""
 
-    d_e: int | None = option(None, 'width of the space of images and texts, if not model.d_model', minimum=1)
+    d_e: int | None = option(
+        None, 'width of the vector space of images and texts, if not model.d_model', minimum=1
+    )
     causal: bool = option(
         True, "whether a piece sees only earlier ones, so that only a text's end sees all, as in CLIP"
     )

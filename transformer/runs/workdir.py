@@ -188,6 +188,20 @@ def check_writable(folder: epath.Path) -> None:
         raise
 
 
+def check_place(option: str, name: epath.PathLike) -> None:
+    """Raises an error if a folder, which need not exist yet, can hold no new files. Makes nothing.
+
+    Raises:
+      ConfigError: the name is empty, or is no folder's.
+      OSError: no file can be made there.
+    """
+    folder = epath.Path(name)
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not str(name) or not there.is_dir():
+        raise ConfigError(f'{option}={name}: not a folder')
+    check_writable(there)
+
+
 def holds_work(folder: epath.Path) -> bool:
     """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
     names = 'checkpoints/*', 'damaged', 'result.json'

@@ -96,6 +96,11 @@ PROMPT = Flag(
     "precedes each line's",
     'TEXT',
 )
+# The help of `embed`, the same for each task.
+EMBED = (
+    'Write a vector for each line of standard input (with a model of images and texts, also for each image '
+    'file), as JSON; with --output=FILE.npy as an array.'
+)
 # A note for commands that take several checkpoints.
 ENSEMBLE = (
     'Several checkpoints, separated by commas, form an ensemble that averages their '
@@ -151,7 +156,7 @@ FIGURE = TaskCommand(
 )
 
 
-def check_own_classes(classes: str | None) -> None:
+def check_own_classes(classes: object) -> None:
     """Raises ConfigError if a call names classes for a model that has its own."""
     if classes is not None:
         raise ConfigError(f'classes={classes!r}: the model has classes of its own; leave this out')

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -291,6 +292,40 @@ def test_the_page_darkens_the_picture_for_a_word(tmp_path, opened, width):
     assert side_by_side == (width == 1280)
 
 
+def test_a_failed_call_leaves_no_folder(trained, tmp_path, capfd):
+    (tmp_path / 'c.png').write_bytes(b'no image')
+    call = ['run.py', 'caption', f'--workdir={trained}', str(tmp_path / 'c.png')]
+    for folder in (tmp_path / 'new' / 'folder', tmp_path / 'c.png', ''):
+        assert run.main([*call, f'--draw={folder}']) == 2
+        assert ('--draw=' in capfd.readouterr().err) == (folder != tmp_path / 'new' / 'folder')
+    assert [path.name for path in tmp_path.iterdir()] == ['c.png']
+
+
+def test_several_captions_of_a_greedy_config(trained, tmp_path, capfd):
+    folder = pathlib.Path(shutil.copytree(trained, tmp_path / 'greedy'))
+    config = json.loads((folder / 'config.json').read_text())
+    config['decode']['method'] = 'greedy'
+    (folder / 'config.json').write_text(json.dumps(config))
+    PIL.Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / 'a.png')
+    call = ['run.py', 'caption', f'--workdir={folder}', '--nbest=2', str(tmp_path / 'a.png')]
+    assert run.main(call) == 2
+    assert run.main([*call, '--method=beam']) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ('images', 'named'),
+    [
+        ('x.png', "images='x.png'"),
+        (np.zeros((1, 9, 9, 3), np.uint8), r'images: .*\(1, 9, 9, 3\)'),
+        (np.zeros((1, 32, 32, 3)), 'images: float64'),
+    ],
+)
+def test_images_that_are_none(model, images, named):
+    with pytest.raises(ConfigError, match=named):
+        caption(model, images)
+
+
 def test_an_ensemble_is_not_drawn(model):
     with pytest.raises(ConfigError, match='draw'):
         caption(model._replace(params=(model.params,) * 2), [], draw='folder')
@@ -326,6 +361,7 @@ def test_every_array_of_another_models_image_encoder_is_taken(place, of):
         ('images.mixup', 0.2),
         ('data.batching', 'running'),
         ('decode.max_source_len', 20),
+        ('decode.extra_len', 0),
         ('model.tie_embeddings', 'decoder'),
         ('data.language', None),
         ('model.kind', 'convolutional'),

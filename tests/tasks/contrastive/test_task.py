@@ -13,6 +13,7 @@ from etils import epath
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.arrays import Dense, dtype_of, ragged
 from transformer.data.dataset import Split
+from transformer.data.sources import images as image_files
 from transformer.data.text_input import Given
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.byte import BYTES
@@ -20,6 +21,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import task_of
 from transformer.tasks.contrastive import vectors
 from transformer.tasks.findings import Outcome
+from transformer.tasks.images.task import image_type
 from transformer.tokens import EOS
 
 OPTIONS = {
@@ -176,6 +178,28 @@ def test_retrieval_in_both_directions(folder):
     found = vectors.retrieve_texts(trained(), paths[:2], texts=str(folder / 'notes.txt'), best=3)
     for row, answers in zip(images[:2] @ texts.T, found, strict=True):
         assert [one.text for one in answers] == [lines[i] for i in np.argsort(-row)]
+    listed, of_folder = (
+        vectors.retrieve(trained(), lines, images=images) for images in (paths[::-1], str(folder))
+    )
+    assert [one.text for [one] in listed] == [one.text for [one] in of_folder]
+    assert vectors.retrieve_texts(trained(), paths[:2], texts=lines, best=3) == found
+
+
+def test_lines_of_a_file_of_texts(folder, caplog):
+    """Only a newline ends a line; empty lines are none, equal ones are one, and a long one is named."""
+    lines, path = ['red\x0c0', 'blue\u2028\x851', 'a' * 40], folder / 'lines'
+    path.write_bytes('\ufeff{}\r\n\n \n{}\n{}\n{}'.format(*lines[:2], lines[0], lines[2]).encode())
+    (found,) = vectors.retrieve_texts(trained(), [folder / '0.png'], texts=str(path), best=3)
+    assert sorted(one.text for one in found) == sorted(lines)
+    assert f'{path}: line 6: only 24 of its 41 pieces are read' in caplog.messages
+    for content, named in (
+        (b'red\nsch\xf6n\n', 'line 2'),
+        ('red'.encode('utf-16'), 'UTF-16'),
+        (b'\n', 'no lines'),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=f'^{path}: .*{named}'):
+            vectors.retrieve_texts(trained(), [], texts=str(path))
 
 
 def test_classes_of_files(folder):
@@ -185,22 +209,31 @@ def test_classes_of_files(folder):
     for row, answers in zip(expected, found, strict=True):
         assert [one.score for one in answers] == pytest.approx(sorted(row, reverse=True), abs=1e-5)
         assert answers[0].text == ['red', 'blue', 'pink'][row.argmax()]
+    assert vectors.classify(trained(), paths, classes=['red', 'blue', 'pink'], best=3) == found
 
 
 @pytest.mark.parametrize(
     ('call', 'name'),
     [
-        (lambda folder: vectors.classify(trained(), []), 'classes'),
-        (lambda folder: vectors.classify(trained(), [], classes='red'), 'classes'),
-        (lambda folder: vectors.classify(trained(), [], classes='red,red'), 'classes'),
-        (lambda folder: vectors.classify(trained(), [], classes='red,blue', best=3), 'nbest=3'),
+        (lambda folder: vectors.classify(trained(), []), 'classes: missing'),
+        (lambda folder: vectors.classify(trained(), [], classes='red'), 'classes=red'),
+        (lambda folder: vectors.classify(trained(), [], classes='red,blue,red'), "classes=.*'red'"),
+        (lambda folder: vectors.classify(trained(), [], classes='red,,blue'), 'classes=.* 2 '),
+        (lambda folder: vectors.classify(trained(), [], classes='red,blue', best=3), 'nbest=3.* 2'),
+        (lambda folder: vectors.classify(trained(), 'x.png', classes='red,blue'), "images='x.png'"),
+        (lambda folder: image_files.read_all([pairs()[0][0]], image_type(config_of())), r'images\[0\]'),
         (lambda folder: vectors.embed(trained(), [], pool='mean'), 'pool'),
         (lambda folder: vectors.embed_images(trained(), [], pool='mean'), 'pool'),
         (lambda folder: vectors.embed(trained()._replace(params=({}, {})), ['a']), 'checkpoint'),
-        (lambda folder: vectors.retrieve(trained(), []), 'images'),
+        (lambda folder: vectors.retrieve(trained(), []), '--images=FOLDER, or --texts=FILE'),
+        (lambda folder: vectors.retrieve(trained(), [], images=[], best=1), 'nbest=1.* 0'),
+        (lambda folder: vectors.retrieve_texts(trained(), [], texts=['a', '', 'a'], best=2), 'nbest=2.* 1'),
+        (lambda folder: vectors.retrieve_texts(trained(), [], texts=['']), 'texts'),
         (lambda folder: vectors.retrieve(trained(), [], images=f'{folder}/none'), 'images=.*none'),
-        (lambda folder: vectors.retrieve(trained(), ['a'], images=str(folder), best=7), 'nbest=7'),
-        (lambda folder: vectors.retrieve_texts(trained(), [], images='x', texts='y'), 'texts'),
+        (lambda folder: vectors.retrieve(trained(), ['a'], images=str(folder), best=7), 'nbest=7.* 6'),
+        (lambda folder: vectors.retrieve_texts(trained(), [], images='x', texts='y'), '--images=FOLDER, or'),
+        (lambda folder: config_of(contrastive__templates='a {}|a shape'), 'contrastive.templates.*a shape'),
+        (lambda folder: config_of(contrastive__templates=''), 'contrastive.templates'),
     ],
 )
 def test_impossible_calls(folder, call, name):

@@ -107,6 +107,9 @@ def test_commands(trained, tmp_path, capfd):
     call('embed', lines, f'--output={tmp_path / "vectors.npy"}')
     vectors = model.embed(['a red circle', 'a blue square'])
     np.testing.assert_allclose(np.load(tmp_path / 'vectors.npy'), vectors, atol=1e-5)
+    (tmp_path / 'empty').write_text('')
+    call('embed', f'--input={tmp_path / "empty"}', f'--output={tmp_path / "vectors.npy"}')
+    assert np.load(tmp_path / 'vectors.npy').shape == (0, vectors.shape[1])
     for words in (['retrieve', lines, files[0]], ['retrieve', files[0]], ['classify', files[0]]):
         assert run.main(['run.py', words[0], f'--workdir={trained}', *words[1:]]) == 2
 

@@ -500,10 +500,16 @@ def test_a_folder_that_cannot_be_drawn_into_is_refused_first(tmp_path, monkeypat
     """Before the sentences are parsed: there is no model here to parse them."""
     monkeypatch.setattr(parser, 'parses', lambda *_, **__: 1 / 0)
     (tmp_path / 'file').write_text('')
-    for folder in ('file', 'file/trees', '/proc/trees'):
-        with pytest.raises(OSError) as caught:
-            parser.parse(Trained(None, None, None), ['a dog .'], draw=str(tmp_path / folder))
-        assert caught.value.filename.startswith(str(tmp_path / folder))
+    parse = lambda draw: parser.parse(Trained(None, None, None), ['a dog .'], draw=draw)
+    for folder in (str(tmp_path / 'file'), str(tmp_path / 'file' / 'trees'), ''):
+        with pytest.raises(ConfigError, match=f'--draw={folder}: not a folder'):
+            parse(folder)
+    with pytest.raises(OSError) as caught:
+        parse('/proc/trees')
+    assert caught.value.filename == '/proc'
+    with pytest.raises(ZeroDivisionError):
+        parse(str(tmp_path / 'new' / 'trees'))
+    assert [path.name for path in tmp_path.iterdir()] == ['file']
 
 
 def test_a_parser_of_few_updates_is_diagnosed(trained, capsys):

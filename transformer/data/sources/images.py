@@ -6,8 +6,9 @@ import io
 import itertools
 import logging
 import math
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import PIL.Image
@@ -47,6 +48,21 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
       PictureError: it is missing, empty, damaged, or too large.
     """
     return decode(content_of(path), str(path), size)
+
+
+def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h w c']]:
+    """Reads image files as `read` does.
+
+    Raises:
+      ConfigError: it is one file, or holds something other than names of files.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        raise ConfigError(f'images={str(paths)!r}: a list of image files is expected, not one')
+    paths = list(paths)
+    for i, path in enumerate(paths):
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigError(f'images[{i}]: expected the name of a file, got {type(path).__name__}')
+    return [read(epath.Path(path), size) for path in paths]
 
 
 def content_of(path: epath.Path) -> bytes:

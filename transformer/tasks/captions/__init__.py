@@ -8,12 +8,15 @@ COMMANDS = {
         'Write a caption of each image file (PNG, JPEG, GIF, WebP or BMP).',
         flags={
             **SEARCH,
-            'draw': Flag(str, None, 'also draw where the decoder looks for each word, and a page', 'FOLDER'),
+            'draw': Flag(
+                str, None, 'also draw where the decoder looks for each word, and a page', 'PICTURES'
+            ),
         },
         options=('decode.',),
         examples=(
             '{} caption --workdir=FOLDER photo.png',
-            '{} caption --workdir=FOLDER --nbest=3 --scores --draw=FOLDER *.png',
+            '{} caption --workdir=FOLDER --method=beam --nbest=3 photo.png',
+            '{} caption --workdir=FOLDER --draw=PICTURES *.png',
         ),
         reads='files',
         note=ENSEMBLE,

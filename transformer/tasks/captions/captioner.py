@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from etils import epath, epy
-from jaxtyping import UInt8
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.data.sources.images import read
+from transformer.data.sources.images import read_all
 from transformer.inference import generate
 from transformer.runs import workdir
 from transformer.runs.restore import Trained
@@ -21,7 +20,7 @@ with epy.lazy_imports():
 
 def caption(
     trained: Trained,
-    images: Sequence[epath.PathLike] | UInt8[np.ndarray, 'N h w c'],
+    images: Sequence[epath.PathLike] | np.ndarray,
     *,
     best: int = 1,
     samples: int = 1,
@@ -34,7 +33,7 @@ def caption(
     """Returns the `best` best captions of each image, or `samples` samples.
 
     Args:
-      images: files, which are resized if needed, or pixels in the size of the model's images.
+      images: files, which are resized if needed, or pixels [N, h, w, c] in the size of the model's images.
       first: the number of the first image; samples depend on it and on `seed`.
       seed: `train.seed` if None.
       draw: a folder for pictures and a page of where the decoder looks for the words of the best captions.
@@ -47,10 +46,13 @@ def caption(
         if isinstance(trained.params, tuple):
             raise ConfigError(f'--draw={draw}: shows the attention of one checkpoint, not of an ensemble')
         # Before the images are captioned, which can take long.
-        epath.Path(draw).mkdir(parents=True, exist_ok=True)
-        workdir.check_writable(epath.Path(draw))
+        workdir.check_place('--draw', draw)
     given, size = isinstance(images, np.ndarray), image_type(trained.config)
-    pixels = images if given else [read(epath.Path(path), size) for path in images]
+    if given and (images.dtype != np.uint8 or images.shape[1:] != size.shape):
+        raise ConfigError(
+            f'images: {images.dtype} of shape {images.shape}; expected uint8 of (N, {str(size.shape)[1:]}'
+        )
+    pixels = images if given else read_all(images, size)
     rows = generate.search(
         trained,
         generate.Asked(settings, best, extend=True),
@@ -70,6 +72,7 @@ def caption(
     if draw is not None and results:
         folder, pairs = epath.Path(draw), zip(pixels, results, strict=True)
         looks = [drawing.look(trained, image, texts[0].text) for image, texts in pairs]
+        folder.mkdir(parents=True, exist_ok=True)
         for number, look in enumerate(looks):
             stem = '' if given else f'-{epath.Path(images[number]).stem}'
             files.write_figure(folder / f'{first + number + 1}{stem}.png', drawing.draw([look]), dpi=120)

@@ -4,7 +4,8 @@ from transformer.tasks.commands import CLASSIFY, TaskCommand
 
 COMMANDS = {
     'classify': TaskCommand(
-        'Write the likeliest class, or the number, of each line of standard input (texts separated by tabs).',
+        'With a model of texts, write the likeliest class, or the number, of each line of standard input '
+        '(texts separated by tabs).',
         flags=CLASSIFY,
         examples=('{} classify --workdir=FOLDER --scores < FILE',),
     )

@@ -1,12 +1,11 @@
 """Images and texts with vectors in one space, learned from pairs (CLIP, Radford et al. 2021)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import CLASSIFY, NBEST, POOL, TaskCommand
+from transformer.tasks.commands import CLASSIFY, EMBED, NBEST, POOL, TaskCommand
 
 COMMANDS = {
     'embed': TaskCommand(
-        'Write a vector for each line of standard input or for each image file, as JSON; with '
-        '--output=FILE.npy as an array.',
+        EMBED,
         flags=POOL,
         examples=('{} embed --workdir=FOLDER photo.png',),
         of_files='embed_images',
@@ -21,16 +20,16 @@ COMMANDS = {
             'texts': Flag(str, None, 'the file of lines in which image files are looked for', 'FILE'),
         },
         examples=(
-            'echo "a red circle" | {} retrieve --workdir=FOLDER --images=PHOTOS --nbest=3 --scores',
+            '{} retrieve --workdir=FOLDER --images=PHOTOS --nbest=3 < FILE',
             '{} retrieve --workdir=FOLDER --texts=FILE photo.png',
         ),
         of_files='retrieve_texts',
     ),
     'classify': TaskCommand(
-        'Write the likeliest of --classes for each image file.',
+        'With a model of images and texts, write the likeliest of --classes for each image file.',
         flags=CLASSIFY,
         options=('contrastive.templates',),
-        examples=('{} classify --workdir=FOLDER --classes="a red circle,a blue square" photo.png',),
+        examples=('{} classify --workdir=FOLDER --classes=circle,square photo.png',),
         reads='files',
     ),
 }

@@ -1,6 +1,7 @@
 """Uses a trained pair of towers: vectors of texts and images, retrieval, and zero-shot classification."""
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from transformer.config import Config, ConfigError
 from transformer.data.rows import padded, stacked
 from transformer.data.sources import images as image_files
+from transformer.data.sources import text as text_files
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import models
@@ -21,6 +23,7 @@ from transformer.tasks.images.task import image_type
 from transformer.tokens import Tokens
 
 Vectors = Float[np.ndarray, 'N D']
+SIDES = 'retrieve: give --images=FOLDER, or --texts=FILE and image files'
 Pixels = UInt8[np.ndarray, 'N h w c'] | Sequence[UInt8[np.ndarray, 'h w c']]
 
 
@@ -41,12 +44,20 @@ def embed(
     """Returns a vector of length 1 for each text."""
     if pool is not None:
         raise ConfigError(f'pool={pool!r}: the vector of a text is that of its end; leave this out')
+    place = lambda i: f'line {first + i + 1}'
+    return _embed(trained, as_texts(texts, 'texts'), place, on_done)
+
+
+def _embed(
+    trained: Trained, texts: Sequence[str], place: Callable[[int], str], on_done: OnDone = lambda count: None
+) -> Vectors:
+    """Returns the vector of each text. A warning names the place of one that is cut."""
     check_single(trained.params)
-    rows = trained.codecs['text'].encode_batch(as_texts(texts, 'texts'))
+    rows = trained.codecs['text'].encode_batch(texts)
     longest = trained.config.model.max_len if trained.config.model.positions == 'learned' else None
-    for number, row in enumerate(rows, first + 1):
+    for i, row in enumerate(rows):
         if longest and len(row) > longest:
-            logging.warning('line %d: only %d of its %d pieces are read', number, longest, len(row))
+            logging.warning('%s: only %d of its %d pieces are read', place(i), longest, len(row))
             row[longest - 1 :] = row[-1:]
     build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
     program = batch_shapes.program(_of_texts, trained.config)
@@ -89,8 +100,7 @@ def embed_images(
     del first  # errors name the file, not its number
     if pool is not None:
         raise ConfigError(f'pool={pool!r}: chooses the vector of a text, not of an image; leave this out')
-    size = image_type(trained.config)
-    pixels = [image_files.read(epath.Path(path), size) for path in paths]
+    pixels = image_files.read_all(paths, image_type(trained.config))
     return embed_pixels(trained, pixels, on_done)
 
 
@@ -98,41 +108,53 @@ def retrieve(
     trained: Trained,
     lines: Iterable[str],
     *,
-    images: str | None = None,
-    texts: str | None = None,
+    images: epath.PathLike | Iterable[epath.PathLike] | None = None,
+    texts: object = None,
     best: int = 1,
     first: int = 0,
     on_done: OnDone = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Returns the `best` image files of the folder `images` for each line, with their cosines."""
+    """Returns the `best` image files of `images`, a folder or a list, for each line, with their cosines."""
     if images is None or texts is not None:
-        raise ConfigError('images: lines are looked for in a folder of images, and in no file of texts')
-    paths = _images_in(images)
-    queries = embed(trained, lines, first=first, on_done=on_done)
-    return _nearest(
-        queries, list(map(str, paths)), embed_images(trained, paths) if len(queries) else None, best
-    )
+        raise ConfigError(SIDES)
+    paths = _images_in(images) if isinstance(images, (str, os.PathLike)) else [*images]
+    queries, names = embed(trained, lines, first=first, on_done=on_done), list(map(str, paths))
+    return _nearest(queries, names, lambda: embed_images(trained, paths), best, 'images')
 
 
 def retrieve_texts(
     trained: Trained,
     paths: Sequence[epath.PathLike],
     *,
-    images: str | None = None,
-    texts: str | None = None,
+    images: object = None,
+    texts: epath.PathLike | Iterable[str] | None = None,
     best: int = 1,
     first: int = 0,
     on_done: OnDone = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Returns the `best` lines of the file `texts` for each image file, with their cosines."""
+    """Returns the `best` of `texts`, a file of lines or a list, for each image file, with their cosines."""
     if texts is None or images is not None:
-        raise ConfigError('texts: image files are looked for in a file of lines, and in no folder of images')
-    lines = epath.Path(texts).read_text().splitlines()
+        raise ConfigError(SIDES)
+    candidates = _candidates(texts)
+    lines, places = [*candidates], [*candidates.values()]
     queries = embed_images(trained, paths, first=first, on_done=on_done)
-    return _nearest(queries, lines, embed(trained, lines) if len(queries) else None, best)
+    return _nearest(queries, lines, lambda: _embed(trained, lines, places.__getitem__), best, 'lines')
 
 
-def _images_in(folder: str) -> list[epath.Path]:
+def _candidates(texts: epath.PathLike | Iterable[str]) -> Mapping[str, str]:
+    """Returns the place of each distinct text, but for empty ones, in a file of lines or in a list."""
+    if isinstance(texts, (str, os.PathLike)):
+        name, numbered = str(texts), enumerate(text_files.lines(epath.Path(texts)), 1)
+        places = {line: f'{name}: line {number}' for number, line in numbered if line.strip()}
+    else:
+        name, given = 'texts', as_texts(texts, 'texts')
+        places = {text: f'texts[{i}]' for i, text in enumerate(given) if text.strip()}
+    if not places:
+        raise ConfigError(f'{name}: no lines')
+    return places
+
+
+def _images_in(folder: epath.PathLike) -> list[epath.Path]:
     """Lists the images in a folder, sorted by name."""
     path = epath.Path(folder)
     there = sorted(path.iterdir()) if path.is_dir() else []
@@ -143,12 +165,13 @@ def _images_in(folder: str) -> list[epath.Path]:
 
 
 def _nearest(
-    queries: Float[np.ndarray, 'Q D'], names: Sequence[str], candidates: Vectors | None, best: int
+    queries: Vectors, names: Sequence[str], candidates: Callable[[], Vectors], best: int, kind: str
 ) -> list[list[Hypothesis]]:
     """Returns the names of the nearest candidates of each query, with their cosines."""
     if best > len(names):
-        raise ConfigError(f'nbest={best}: there are {len(names)} to choose from')
-    rows = (candidates @ query for query in queries)
+        raise ConfigError(f'nbest={best}: at most {len(names)}, the number of {kind} to choose from')
+    of_names = candidates() if len(queries) else None
+    rows = (of_names @ query for query in queries)
     order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)
     return [[Hypothesis(names[i], float(row[i])) for i in first.tolist()] for row, first in order]
 
@@ -185,20 +208,36 @@ def classify(
     paths: Sequence[epath.PathLike],
     *,
     best: int = 1,
-    classes: str | None = None,
+    classes: str | Iterable[str] | None = None,
     first: int = 0,
     on_done: OnDone = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Returns the likeliest of `classes` (names, separated by commas) of image files, with probabilities."""
+    """Returns the likeliest of `classes` of image files, with their probabilities.
+
+    Args:
+      classes: names, in a list or separated by commas.
+    """
     del first  # errors name the file, not its number
-    names = [name.strip() for name in (classes or '').split(',')]
-    if '' in names or len(set(names)) < max(2, len(names)):
-        raise ConfigError(f'classes={classes!r}: expected at least two names, separated by commas')
+    names = _class_names(classes)
     if best > len(names):
-        raise ConfigError(f'nbest={best}: there are {len(names)} classes')
-    size = image_type(trained.config)
-    pixels = [image_files.read(epath.Path(path), size) for path in paths]
+        raise ConfigError(f'nbest={best}: at most {len(names)}, the number of classes')
+    pixels = image_files.read_all(paths, image_type(trained.config))
     probabilities = zero_shot(trained, pixels, names, on_done) if pixels else []
     order = [np.argsort(-row, kind='stable')[:best].tolist() for row in probabilities]
     pairs = zip(probabilities, order, strict=True)
     return [[Hypothesis(names[k], float(row[k])) for k in chosen] for row, chosen in pairs]
+
+
+def _class_names(classes: str | Iterable[str] | None) -> list[str]:
+    if classes is None:
+        raise ConfigError('classes: missing; name at least two, as in --classes=cat,dog')
+    given = classes.split(',') if isinstance(classes, str) else as_texts(classes, 'classes')
+    names = [name.strip() for name in given]
+    setting = f'classes={",".join(names)}'
+    if '' in names:
+        raise ConfigError(f'{setting}: name {names.index("") + 1} is empty')
+    if double := next((name for i, name in enumerate(names) if name in names[:i]), None):
+        raise ConfigError(f'{setting}: {double!r} is named twice')
+    if len(names) < 2:
+        raise ConfigError(f'{setting}: expected at least two names')
+    return names

@@ -4,7 +4,7 @@ from transformer.tasks.commands import CLASSIFY, TaskCommand
 
 COMMANDS = {
     'classify': TaskCommand(
-        'Write the likeliest class of each image file (PNG, JPEG, GIF, WebP or BMP).',
+        'With a model of images, write the likeliest class of each image file (PNG, JPEG, GIF, WebP or BMP).',
         flags=CLASSIFY,
         examples=(
             '{} classify --workdir=FOLDER photo.png',

@@ -105,7 +105,7 @@ def classify(
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)
-    return likeliest(trained, [images.read(epath.Path(path), size) for path in paths], best, on_done)
+    return likeliest(trained, images.read_all(paths, size), best, on_done)
 
 
 def likeliest(

@@ -1,6 +1,6 @@
 """Masked language modelling: predicts hidden pieces of a text from the others (Devlin et al. 2019)."""
 
-from transformer.tasks.commands import NBEST, POOL, TaskCommand
+from transformer.tasks.commands import EMBED, NBEST, POOL, TaskCommand
 
 COMMANDS = {
     'fill': TaskCommand(
@@ -9,7 +9,7 @@ COMMANDS = {
         examples=('echo "Ein [MASK] schläft." | {} fill --workdir=FOLDER',),
     ),
     'embed': TaskCommand(
-        'Write a vector for each line of standard input, as JSON; with --output=FILE.npy as an array.',
+        EMBED,
         flags=POOL,
         examples=('{} embed --workdir=FOLDER < FILE',),
         writes='vectors',

@@ -142,8 +142,7 @@ def parse(
     """
     if draw is not None:
         # Before the sentences are parsed, which can take long.
-        epath.Path(draw).mkdir(parents=True, exist_ok=True)
-        workdir.check_writable(epath.Path(draw))
+        workdir.check_place('--draw', draw)
     sentences = generate.as_texts(sentences, 'sentences')
     words = list(map(split_words if raw else escaped_words, sentences))
     results = []
