@@ -80,7 +80,7 @@ def option(row: Measured, base: Measured, key: str) -> str:
       The text: '' if the value is base's, and a dash if the option does not apply to the row's model.
     """
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
-    ours, theirs = (tables.value_of(config, key) for config in (row.config, base.config))
+    ours, theirs = (tables.values_of(config, [key])[key] for config in (row.config, base.config))
     if ours is None:
         return tables.NONE
     if row is not base and written == of_base and theirs is not None:

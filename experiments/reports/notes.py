@@ -63,11 +63,11 @@ def _same_in_every_row(comparison: Comparison) -> Iterator[str]:
     """Yields the options of the table that no row changes."""
     base = comparison.base_row() or comparison.rows[0]
     others = [row for row in comparison.rows if row is not base]
+    values = tables.values_of(base.config, comparison.options)
     same = [
         f'{name} {columns.option(base, base, key)}'
         for key, name in columns.short_names(comparison.options).items()
-        if tables.value_of(base.config, key) is not None
-        and not any(columns.option(row, base, key) for row in others)
+        if values[key] is not None and not any(columns.option(row, base, key) for row in others)
     ]
     if same:
         yield f'In every row: {", ".join(same)}'

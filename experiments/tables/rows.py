@@ -391,11 +391,6 @@ def values_of(config: Config, keys: Iterable[str]) -> dict[str, object]:
     return {key: flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None for key in keys}
 
 
-def value_of(config: Config, key: str) -> object:
-    """Returns the value of an option, or None if other options make it meaningless."""
-    return values_of(config, [key])[key]
-
-
 def shown(key: str, value: object) -> str:
     """Formats a value of an option for tables."""
     if value is None:
