@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from transformer.config import has, replace, resolve
+from transformer.config import config_dict, has, replace, resolve
 from transformer.config.files import read_config_file
 from transformer.nn import cost, models
 
@@ -61,3 +61,17 @@ def test_parameters_of_the_towers_of_clip():
     for tower, published in {'image': 87_849_216, 'text': 63_428_096, 'log_scale': 1}.items():
         first, second = cost.parameters(one[tower]), cost.parameters(two[tower])
         assert first + 11 * (second - first) == published
+
+
+def test_rows_of_equal_sizes_are_counted_once(monkeypatch):
+    traced, count = [], cost.forward_cost
+    monkeypatch.setattr(cost, 'forward_cost', lambda *row: traced.append(row) or count(*row))
+    cost._row_cost.cache_clear()
+    base = resolve(config_dict({'model.N': 1, 'model.d_model': 8, 'model.d_ff': 12, 'model.h': 2}))
+    rows = [replace(base, {'model.P_drop': rate, 'train.steps': 10}) for rate in (0.0, 0.1, 0.2)]
+    assert len({cost.model_parameters(row) for row in rows}) == len({*map(cost.update_flops, rows)}) == 1
+    assert len(traced) == 1
+    wider = replace(base, {'model.d_ff': 13})
+    # Each of the two feed-forward layers has a row, a column and a bias more.
+    assert cost.model_parameters(wider) - cost.model_parameters(base) == 2 * (8 + 8 + 1)
+    assert len(traced) == 2

@@ -15,7 +15,7 @@ DECODES = ('train.task', tuple(task for task in WRITES[1] if task not in LANGUAG
 # Encoders of texts alone.
 READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
 # Models that write from a text.
-PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in models_with('image')[1]))
+PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in IMAGES[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))

@@ -169,7 +169,7 @@ class Images:
     patch: int = option(
         4,
         'width and height of a patch in pixels; must divide images.size. With convolutional layers, of the '
-        'pixels that a vector stands for: the sides are halved until then',
+        'pixels that a vector describes: the sides are halved until then',
         minimum=1,
     )
     stem: Literal['patches', 'convolutions'] = option(
@@ -256,11 +256,11 @@ class Contrastive:
         True, "whether a piece sees only earlier ones, so that only a text's end sees all, as in CLIP"
     )
     negatives: Literal['microbatch', 'batch'] = option(
-        'microbatch', 'the pairs that a pair is told from: those of its microbatch, or of the whole batch'
+        'microbatch', 'the pairs that the loss compares: the pairs of a microbatch, or of the whole batch'
     )
     templates: str = option(
         '{}',
-        'texts with {} for the name of a class, separated by |, whose mean vector stands for the class',
+        'texts with {} for the name of a class, separated by vertical bars; the class has their mean vector',
         free='evaluation',
     )
 

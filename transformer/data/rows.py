@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped, UInt64
@@ -80,6 +80,13 @@ def stacked(
     batch = np.zeros((rows, *shape), np.uint8)
     batch[: len(values)] = values
     return batch
+
+
+def distinct(values: Iterable[Hashable]) -> tuple[Int[np.ndarray, ' n'], Int[np.ndarray, ' rows']]:
+    """Returns the row where each distinct value is first, and the number of each row's value."""
+    numbers: dict[Hashable, int] = {}
+    of_rows = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+    return np.unique(of_rows, return_index=True)[1], of_rows
 
 
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:

@@ -54,7 +54,7 @@ def kernel(
 
 
 def table(
-    model: Model, content: Literal['words', 'softmax', 'positions', 'token_types'], width: int
+    model: Model, content: Literal['pieces', 'softmax', 'positions', 'token_types'], width: int
 ) -> Initializer:
     """Returns the initializer of a table with rows of `width` numbers: N(0, 1/width), T5's words N(0, 1).
 
@@ -65,5 +65,5 @@ def table(
         return _EQUAL[model.init](model.init_std if std is None else std)
     if std is not None:
         return normal(std)
-    own = {('t5', 'words'): 1.0, ('clip', 'words'): 0.02, ('clip', 'positions'): 0.01}
+    own = {('t5', 'pieces'): 1.0, ('clip', 'pieces'): 0.02, ('clip', 'positions'): 0.01}
     return normal(own.get((model.init, content), width**-0.5))

@@ -228,7 +228,7 @@ class Embedding(nn.Module):
     """One V x d_model matrix, used as input embedding and as softmax (§3.4)."""
 
     model: Model
-    content: Literal['words', 'softmax'] = 'words'
+    content: Literal['pieces', 'softmax'] = 'pieces'
 
     def setup(self):
         m = self.model

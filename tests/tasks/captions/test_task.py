@@ -10,6 +10,7 @@ import numpy as np
 import PIL.Image
 import programs
 import pytest
+import toys
 from etils import epath
 
 import transformer
@@ -195,13 +196,7 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, datase
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    def killed(step: int, numbers: dict) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        action.train(CONFIG, tmp_path / 'run', on_metrics=killed)
-    result = action.train(CONFIG, tmp_path / 'run')
+    result = toys.interrupted(CONFIG, tmp_path / 'run', 3)
     whole = json.loads((trained / 'result.json').read_text())
     assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
     assert len((trained / 'translations' / 'test.latest.txt').read_text().splitlines()) == 8

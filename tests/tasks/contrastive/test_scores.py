@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from transformer.data.rows import distinct
 from transformer.tasks.contrastive import scores
 
 
 def test_distinct_values_are_numbered_by_their_first_row():
-    first, of_rows = scores.distinct(['b', 'a', 'b', 'c', 'a'])
+    first, of_rows = distinct(['b', 'a', 'b', 'c', 'a'])
     assert first.tolist() == [0, 1, 3] and of_rows.tolist() == [0, 1, 0, 2, 1]
     found = scores.partners(np.array([0, 1, 0, 2, 1]), np.array([3, 3, 0, 1, 3]))
     assert [one.tolist() for one in found] == [[0, 3], [3], [1]]

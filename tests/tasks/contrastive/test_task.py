@@ -151,9 +151,6 @@ def test_zero_shot_classes_are_means_of_their_texts():
     config = config_of(contrastive__templates='|'.join(templates))
     found = vectors.zero_shot(trained()._replace(config=config), pixels[:24], names)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    gold = np.arange(24) % 3
-    accuracy = vectors.zero_shot_accuracy(trained()._replace(config=config), pixels[:24], gold, names)
-    assert accuracy == np.mean(expected.argmax(1) == gold)
     alone = vectors.zero_shot(trained(), pixels[:24], names)
     assert not np.allclose(alone, expected, atol=1e-3)
 

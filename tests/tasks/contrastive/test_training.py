@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import PIL.Image
 import pytest
+import toys
 from etils import epath
 
 import transformer
@@ -56,13 +57,7 @@ def trained(tmp_path_factory) -> pathlib.Path:
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    def killed(step: int, numbers: dict) -> None:
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        action.train(CONFIG, tmp_path / 'run', on_metrics=killed)
-    result = action.train(CONFIG, tmp_path / 'run')
+    result = toys.interrupted(CONFIG, tmp_path / 'run', 3)
     whole = json.loads((trained / 'result.json').read_text())
     assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
     assert (whole['tokens'], whole['scores']['test']['images']) == (4 * 64, 40)

@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Reading, Text
+from transformer.data.rows import distinct
 from transformer.data.sources import reader
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
@@ -22,7 +22,7 @@ from transformer.tasks import findings as shared
 from transformer.tasks.captions import scores
 from transformer.tasks.captions.captioner import caption
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
-from transformer.tasks.images.task import image_type
+from transformer.tasks.images.task import reading_with_text
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
@@ -32,13 +32,6 @@ with epy.lazy_imports():
     from transformer.tasks.captions import draw
 
 SHOWN = 4  # images that are shown after a training
-
-
-def reading(config: Config) -> Reading:
-    """Returns the fields: an image and its caption. Of an image with several captions, each has a row."""
-    fields = {'image': image_type(config), 'text': Text(config.data.language, 'data.language')}
-    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
-    return Reading(fields, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -55,7 +48,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return losses.predicted_sums(config, params, batch, key, weights)
 
 
-def written(
+def write_captions(
     trained: Trained, dataset: Dataset, split: str, progress: Progress, **options
 ) -> tuple[list[str], dict[str, object]]:
     """Writes and scores a caption of each different image, whose references are the captions of all its rows.
@@ -66,24 +59,23 @@ def written(
       The caption of each row's image, and the scores.
     """
     data, pixels = trained.config.data, dataset.splits[split].fields['image'].values
-    rows: dict[bytes, list[int]] = {}
-    for i, one in enumerate(pixels):
-        rows.setdefault(one.tobytes(), []).append(i)
-    images = pixels[[first for first, *_ in rows.values()]]
-    on_done, texts = counting(progress, 'captions', len(images)), dataset.texts(split)['text']
+    first, of_rows = distinct(map(bytes, pixels))
+    images, references = pixels[first], [[] for _ in first]
+    for number, text in zip(of_rows, dataset.texts(split)['text'], strict=True):
+        references[number].append(text)
+    on_done = counting(progress, 'captions', len(images))
     lines = [best[0].text for best in caption(trained, images, on_done=on_done, **options)]
-    entry = scores.score(lines, [[texts[i] for i in own] for own in rows.values()], data.language)
-    if truth := reader.READERS[data.source].truth(reading(trained.config)):
+    entry = scores.score(lines, references, data.language)
+    if truth := reader.READERS[data.source].truth(reading_with_text(trained.config)):
         right = [truth(*pair) is True for pair in zip(images, lines, strict=True)]
         entry['facts'] = bootstrap.estimate(lambda values: float(values.mean()), np.array(right))._asdict()
-    of_row = {i: line for own, line in zip(rows.values(), lines, strict=True) for i in own}
-    return [of_row[i] for i in range(len(pixels))], entry | {'images': len(images)}
+    return [lines[number] for number in of_rows], entry | {'images': len(images)}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss of all captions, and scores one that the model writes for each different image."""
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
-    lines, entry = written(trained, dataset, split, progress, **decode)
+    lines, entry = write_captions(trained, dataset, split, progress, **decode)
     rows = batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     return Scored(means | entry, {'decode': decode}, lines)
@@ -91,7 +83,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """Computes the scores of greedy captions on dev."""
-    _, entry = written(trained, dataset, 'dev', no_progress, method='greedy')
+    _, entry = write_captions(trained, dataset, 'dev', no_progress, method='greedy')
     values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -124,7 +116,7 @@ def _measure(name: str, meaning: str, decimals: int = 2, **options) -> Measure:
 
 
 TASK = Task(
-    reading=reading,
+    reading=reading_with_text,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

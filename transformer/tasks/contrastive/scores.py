@@ -1,6 +1,6 @@
 """Recall: whether a right partner is among the first ones that a vector finds (Karpathy and Fei-Fei 2015)."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -9,13 +9,6 @@ from transformer.tasks import bootstrap
 
 AMONG = (1, 5, 10)
 _CHUNK = 256  # vectors whose products with all candidates are in memory at a time
-
-
-def distinct(values: Iterable[Hashable]) -> tuple[Int[np.ndarray, ' n'], Int[np.ndarray, ' rows']]:
-    """Returns the row where each distinct value is first, and the number of each row's value."""
-    numbers: dict[Hashable, int] = {}
-    of_rows = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
-    return np.unique(of_rows, return_index=True)[1], of_rows
 
 
 def partners(

@@ -13,7 +13,7 @@ from transformer.data import text_input
 from transformer.data.arrays import Ragged
 from transformer.data.batches import Batches, NoisyBatches, RowBatches
 from transformer.data.dataset import Dataset, Split
-from transformer.data.fields import Reading, Text
+from transformer.data.rows import distinct
 from transformer.nn import ensemble
 from transformer.nn.encoders import LOG_SCALE_BOUNDS
 from transformer.progress import Progress, counting, no_progress
@@ -22,18 +22,11 @@ from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.contrastive import scores, vectors
 from transformer.tasks.images.augmentation import augment_rows
-from transformer.tasks.images.task import image_type
+from transformer.tasks.images.task import reading_with_text
 from transformer.tokens import EOS, Batch
 from transformer.training import losses, split_sums
 
 SHOWN = 4  # images that are shown with their nearest texts after a training
-
-
-def reading(config: Config) -> Reading:
-    """Returns the fields: an image and a text about it. An image with several texts is in several rows."""
-    text = Text(config.data.language, 'data.language')
-    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
-    return Reading({'image': image_type(config), 'text': text}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -88,8 +81,8 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     rows, texts = batches(trained.config, dataset, split), dataset.texts(split)['text']
     means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
     pixels = dataset.splits[split].fields['image'].values
-    image_rows, image_of = scores.distinct(map(bytes, pixels))
-    text_rows, text_of = scores.distinct(texts)
+    image_rows, image_of = distinct(map(bytes, pixels))
+    text_rows, text_of = distinct(texts)
     on_done = counting(progress, 'vectors', len(image_rows) + len(text_rows))
     images = vectors.embed_pixels(trained, pixels[image_rows], on_done)
     of_texts = vectors.embed(trained, [texts[i] for i in text_rows], on_done=on_done)
@@ -138,7 +131,7 @@ def _recall(direction: str, most: int, meaning: str) -> Measure:
 
 
 TASK = Task(
-    reading=reading,
+    reading=reading_with_text,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
 from transformer.data.rows import padded, stacked
@@ -194,13 +194,6 @@ def zero_shot(
     scale = float(np.exp(trained.params['log_scale']))
     logits = scale * embed_pixels(trained, pixels, on_done) @ classes.T
     return np.asarray(jax.nn.softmax(logits, axis=-1))
-
-
-def zero_shot_accuracy(
-    trained: Trained, pixels: Pixels, gold: Int[np.ndarray, ' N'], names: Sequence[str]
-) -> float:
-    """Computes the share of images whose likeliest class, by its name alone, is the right one."""
-    return float(np.mean(zero_shot(trained, pixels, names).argmax(axis=1) == gold))
 
 
 def classify(

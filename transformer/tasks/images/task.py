@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, UInt8
 from transformer.config import Config, ConfigError
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Image, Label, Reading
+from transformer.data.fields import Image, Label, Reading, Text
 from transformer.data.rows import stacked
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
@@ -39,6 +39,13 @@ def image_type(config: Config) -> Image:
 def reading(config: Config) -> Reading:
     """Returns the fields: the images and their classes."""
     return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_examples'))
+
+
+def reading_with_text(config: Config) -> Reading:
+    """Returns the fields of an image and a text about it; a further text of an image has its own row."""
+    text = Text(config.data.language, 'data.language')
+    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
+    return Reading({'image': image_type(config), 'text': text}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
