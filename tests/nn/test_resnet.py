@@ -1,5 +1,7 @@
 """The residual network for images, recomputed in numpy, and what it refuses."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import programs
 import pytest
 
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.nn import models
+from transformer.nn import matmul, models
 from transformer.runs.hashes import named_leaves
 from transformer.training.step import initial_state
 
@@ -149,3 +151,31 @@ def test_sizes_follow_the_stages():
 def test_what_it_cannot_have(option, value):
     with pytest.raises(ConfigError, match=f'^{option}='):
         resolve(config_dict(OPTIONS | {option: value}))
+
+
+@pytest.mark.parametrize(
+    ('side', 'width', 'stride'), [(6, 3, 1), (6, 3, 2), (7, 3, 2), (8, 1, 2), (9, 5, 3), (5, 4, 3)]
+)
+def test_gradients_of_a_convolution(side, width, stride):
+    """They are those that JAX derives."""
+    draw = np.random.default_rng(side).normal
+    derived = lambda x, kernel: jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
+    )
+    ours = lambda x, kernel: matmul.convolution(x, kernel, stride)
+    with jax.enable_x64(True):
+        x, kernel = jnp.array(draw(size=(2, side, side + 1, 3))), jnp.array(draw(size=(width, width, 3, 4)))
+        y, pull = jax.vjp(ours, x, kernel)
+        expected, pull_expected = jax.vjp(derived, x, kernel)
+        np.testing.assert_array_equal(y, expected)
+        for gradient, right in zip(pull(expected), pull_expected(expected), strict=True):
+            np.testing.assert_allclose(gradient, right, rtol=1e-12, atol=1e-12)
+
+
+def test_order_of_axes_in_a_loop():
+    """XLA computes a convolution in a loop of a CPU quickly in this order alone."""
+    loss = lambda kernel, x: jnp.sum(matmul.convolution(matmul.convolution(x, kernel, 2), kernel, 1) ** 2)
+    both = lambda kernel, x: (kernel, jax.grad(loss, (0, 1))(kernel, x))
+    scanned = jax.jit(lambda kernel, images: jax.lax.scan(both, kernel, images))
+    program = scanned.lower(jnp.ones((3, 3, 8, 8)), jnp.ones((2, 4, 8, 8, 8))).compile().as_text()
+    assert set(re.findall(r'dim_labels=(\S+?)[,\s]', program)) == {'b01f_01io->b01f'}

@@ -76,7 +76,11 @@ class ConvolutionalStem(nn.Module):
     def __call__(self, images: UInt8[Array, 'B h w c']) -> Float[Array, 'B y x D']:
         m, stride = self.model, math.isqrt(self.images.patch)
         convolution = functools.partial(
-            nn.Conv, kernel_size=(2 * stride - 1,) * 2, strides=stride, dtype=jnp.dtype(m.dtype)
+            nn.Conv,
+            kernel_size=(2 * stride - 1,) * 2,
+            strides=stride,
+            dtype=jnp.dtype(m.dtype),
+            conv_general_dilated=lambda x, kernel, *_, **__: matmul.convolution(x, kernel, stride),
         )
         # With any other activation (swiglu, geglu), the stem uses gelu.
         activate = ACTIVATIONS.get(m.activation, ACTIVATIONS['gelu'])

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from transformer.config import Model
 from transformer.config.tasks import GROUP, Images
+from transformer.nn import matmul
 from transformer.nn.encoders import scaled
 from transformer.nn.layers import Dropout
 from transformer.tokens import Batch
@@ -38,10 +39,8 @@ class Convolution(nn.Module):
         kernel = self.param('kernel', nn.initializers.he_normal(), shape)
         mean, variance = (f(kernel, axis=(0, 1, 2), keepdims=True) for f in (jnp.mean, jnp.var))
         kernel = (kernel - mean) * jax.lax.rsqrt(variance + KERNEL_EPSILON)
-        dtype, strides = self.model.dtype, (self.stride,) * 2
-        return jax.lax.conv_general_dilated(
-            x.astype(dtype), kernel.astype(dtype), strides, 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')
-        )
+        dtype = self.model.dtype
+        return matmul.convolution(x.astype(dtype), kernel.astype(dtype), self.stride)
 
 
 def _norm() -> nn.GroupNorm:
