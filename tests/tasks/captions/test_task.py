@@ -30,6 +30,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
 from transformer.tasks.captions import draw, scores
 from transformer.tasks.captions.captioner import caption
+from transformer.tasks.images import looks as drawing
 from transformer.tokens import EOS, Tokens
 from transformer.training.step import gradients, initial_state
 
@@ -252,14 +253,14 @@ def test_where_the_decoder_looks(tmp_path):
         assert len(words[longest][1]) > 1
     np.testing.assert_allclose(looks[0].weights.sum((1, 2)), 1, atol=1e-5)
     assert (looks[1].weights.sum((1, 2)) < 1).all()
-    assert len(draw.draw(looks).axes) == 2 * 7
+    assert len(drawing.draw(looks).axes) == 2 * 7
 
 
 @pytest.mark.parametrize('width', [390, 1280])
 def test_the_page_darkens_the_picture_for_a_word(tmp_path, opened, width):
     weights = np.array([[[0.2, 0.4], [0.1, 0.0]], [[0.0, 0.1], [0.1, 0.3]]], np.float32)
     looks = [
-        draw.Look(np.full((4, 4, channels), 200, np.uint8), words, weights)
+        drawing.Look(np.full((4, 4, channels), 200, np.uint8), words, weights)
         for channels, words in ((3, ['ein', '</script>']), (1, ['W' * 60, 'zwei']))
     ]
     (tmp_path / 'page.html').write_text(draw.page(looks))

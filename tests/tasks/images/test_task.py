@@ -22,11 +22,13 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Image
 from transformer.data.generated import pictures
 from transformer.data.sources import images
+from transformer.inference.attention import attention_weights
 from transformer.nn import encoders, models
 from transformer.nn.positions import resize_grid
-from transformer.runs import warm_start
+from transformer.runs import restore, warm_start
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
+from transformer.tasks.images import looks
 from transformer.training.step import initial_state
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -317,6 +319,31 @@ def test_classify(trained, tmp_path, capfd):
     (tmp_path / 'c.png').write_bytes(b'no image')
     assert run.main(['run.py', 'classify', f'--workdir={trained}', str(tmp_path / 'c.png')]) == 2
     assert str(tmp_path / 'c.png') in capfd.readouterr().err
+
+
+def test_rollout_of_attention():
+    """Each layer passes on half of every vector, and mixes the other half (Abnar and Zuidema 2020)."""
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), (2, 3, 5))
+    first, second = weights.mean(axis=1)
+    expected = (second @ first + second + first + np.eye(5)) / 4
+    np.testing.assert_allclose(looks.rollout(weights), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize('pool', ['token', 'mean'])
+def test_where_the_model_looks(config, dataset, pool):
+    config = resolve(config_dict(OPTIONS | {'data.dir': config.data.dir, 'images.pool': pool, 'model.N': 2}))
+    params, image = (
+        programs.initialize(config, jax.random.key(0)),
+        dataset.splits['test'].fields['image'].values[0],
+    )
+    look = looks.look(restore.Trained(config, params, dataset.codecs), image, '1')
+    batch = {'image': image[None]}
+    weights = attention_weights(config, params, batch)['encoder/self_attention']
+    assert weights.shape == (2, 2, 9 + (pool == 'token'), 9 + (pool == 'token'))
+    reached = looks.rollout(weights)
+    expected = reached[0, 1:] if pool == 'token' else reached.mean(axis=0)
+    np.testing.assert_allclose(look.weights, expected.reshape(1, 3, 3), atol=1e-6)
+    assert look.words == ['1'] and len(looks.draw([look]).axes) == 2
 
 
 def test_sixteen_bits_of_grey_become_eight(tmp_path):

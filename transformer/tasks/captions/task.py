@@ -30,6 +30,7 @@ with epy.lazy_imports():
     import sacrebleu
 
     from transformer.tasks.captions import draw
+    from transformer.tasks.images import looks
 
 SHOWN = 4  # images that are shown after a training
 
@@ -93,8 +94,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     split = 'test' if 'test' in dataset.splits else 'dev'
     pixels = dataset.splits[split].fields['image'].values[:SHOWN]
     lines = [best[0].text for best in caption(trained, pixels)]
-    looks = lambda: [draw.look(trained, *pair) for pair in zip(pixels, lines, strict=True)]
-    return Shown([f'  {line}' for line in lines], {'captions': lambda: draw.draw(looks())})
+    found = lambda: [draw.look(trained, *pair) for pair in zip(pixels, lines, strict=True)]
+    return Shown([f'  {line}' for line in lines], {'captions': lambda: looks.draw(found())})
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from etils import epath
+from etils import epath, epy
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
@@ -28,6 +28,10 @@ from transformer.tasks.images.augmentation import augmented
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
+with epy.lazy_imports():
+    from transformer.tasks.images import looks
+
+SHOWN = 4  # images over which a figure shows where the model looks
 FIRST = 5  # likeliest classes, among which the right one is looked for
 
 
@@ -89,12 +93,20 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Shows how often each class of the test set (rows) is taken for each class (columns)."""
+    """Shows how often each class of the test set (rows) is taken for each class (columns).
+
+    A figure has the rollout of attention over its first images.
+    """
     labels, split = trained.codecs['label'], 'test' if 'test' in dataset.splits else 'dev'
     fields = dataset.splits[split].fields
-    best = [labels.encode(ranked[0].text) for ranked in likeliest(trained, fields['image'].values)]
-    counts = confusion.counts(fields['label'].values, np.array(best), labels.size)
-    return Shown(confusion.table(counts, labels.names))
+    pixels, names = (
+        fields['image'].values,
+        [best.text for best, *_ in likeliest(trained, fields['image'].values)],
+    )
+    counts = confusion.counts(fields['label'].values, np.array([*map(labels.encode, names)]), labels.size)
+    found = lambda: [looks.look(trained, *pair) for pair in zip(pixels[:SHOWN], names, strict=False)]
+    figures = {'rollout': lambda: looks.draw(found())} if trained.config.model.kind == 'transformer' else {}
+    return Shown(confusion.table(counts, labels.names), figures)
 
 
 def classify(
