@@ -5,7 +5,10 @@
 FOLDER holds MNIST's four files, plain or as .gz: train-images-idx3-ubyte, train-labels-idx1-ubyte,
 t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte. The last tenth of the training images is dev.
 
-Reached: 98.40 % of the 10,000 digits of the test set, in 11 min 12 s on two CPU cores that other work shared.
+Two strided convolutions make the vectors of patches, and training images are moved by up to two pixels.
+
+Reached: 99.27 % of the 10,000 digits of the test set, after 17 min 31 s of training on two CPU cores that much
+other work shared. With a linear map of patches, no moves and 9,000 updates it was 98.40 %.
 """
 
 from transformer.config import config_beside
@@ -19,11 +22,15 @@ def get_config():
             'model.max_len': 50,
             'images.size': 28,
             'images.pixels': 'grey',
+            'images.stem': 'convolutions',
+            'images.crop': 2,
             'data.source': 'idx',
             'data.train': 'train[:90%]',
             'data.dev': 'train[90%:]',
             'data.test': 't10k',
             'data.batch_tokens': 64 * 50,
-            'train.steps': 9000,
+            'train.steps': 6000,
+            'train.eval_every': 1000,
+            'train.checkpoint_every': 1000,
         },
     )
