@@ -69,3 +69,14 @@ def test_a_folder_of_an_earlier_process_with_this_number_goes(tmp_path):
     with files.new_folder(tmp_path / 'imported') as folder:
         assert names(folder) == []
     assert names(tmp_path) == ['imported']
+
+
+@pytest.mark.parametrize(
+    'make', [lambda path: OSError(f'{path}: too large'), lambda path: OSError(27, 'too large', str(path))]
+)
+def test_errors_name_the_final_folder(tmp_path, make):
+    with pytest.raises(OSError) as error, files.new_folder(tmp_path / 'imported') as folder:
+        raise make(folder / 'checkpoints')
+    line = str(error.value)
+    assert str(tmp_path / 'imported' / 'checkpoints') in line and folder.name not in line
+    assert names(tmp_path) == []

@@ -163,8 +163,13 @@ def new_folder(path: Path) -> Iterator[Path]:
         if path.exists():
             path.rmdir()
         unfinished.rename(path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError):  # users do not know the temporary name
+            as_final = lambda x: x.replace(unfinished.name, path.name) if isinstance(x, str) else x
+            error.args = tuple(map(as_final, error.args))
+            if error.filename is not None:
+                error.filename = as_final(error.filename)
         raise
 
 

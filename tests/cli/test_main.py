@@ -802,8 +802,11 @@ def test_a_training_that_stops_early(capfd, texts, tmp_path):
     assert again['scores'] == result['scores']
     assert (tmp_path / 'w' / 'metrics.jsonl').read_text() == metrics
     # Where the learning rate ends is a part of what is learned.
-    line = fails(capfd, *argv[1:], '--config.train.steps=20')
-    assert 'train.decay_steps is 9 there and 20 now' in line
+    assert 'train.steps=20: at most 9,' in fails(capfd, *argv[1:], '--config.train.steps=20')
+    line = fails(capfd, *argv[1:], '--config.train.steps=2')
+    assert 'train.steps=2: ' in line and '--config.train.decay_steps=9' in line
+    line = fails(capfd, *argv[1:], '--config.train.steps=2', '--config.train.decay_steps=5')
+    assert 'train.decay_steps is 9 there and 5 now' in line
 
 
 def translate(monkeypatch, capfdbinary, text: bytes, *argv: str) -> tuple[list[bytes], bytes]:

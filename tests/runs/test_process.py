@@ -239,6 +239,10 @@ def test_the_commit_tells_of_changes_and_is_none_elsewhere(tmp_path, monkeypatch
     assert revision() == commit
     (tmp_path / 'untracked').write_text('')
     assert revision() == commit
+    # The index, whose times of files are old, is not written.
+    os.utime(file, (1, 1))
+    index = (tmp_path / '.git' / 'index').read_bytes()
+    assert revision() == commit and (tmp_path / '.git' / 'index').read_bytes() == index
     file.write_text('changed')
     assert revision() == commit + '+'
     # Installed inside of the checkout of another project.

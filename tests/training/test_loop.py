@@ -456,6 +456,22 @@ def test_the_best_after_a_continuation_is_that_of_one_training(trainings, monkey
     assert through[2] == 12
 
 
+def test_a_longer_training_after_an_unscored_last_step(trainings, monkeypatch):
+    """A signal ended the scoring of the first part's last step, which the whole training does not score."""
+
+    def stopped(cost):
+        if now['step'] == 5:
+            raise loop._ScoringStopped
+        return dev(cost)
+
+    run, now = trainings
+    dev = lambda cost: {'dev_loss': cost}
+    monkeypatch.setitem(DEV, 5, 0.5)
+    part, whole = (config_of(**STOPPING | {'patience': 0, 'steps': n, 'decay_steps': 14}) for n in (5, 14))
+    assert run('parts', part, stopped, 5) is None
+    assert run('parts', whole, dev) == run('through', whole, dev)
+
+
 def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     use_devices(1)
     config, other = config_of(), config_of(seed=1)

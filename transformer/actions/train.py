@@ -25,6 +25,7 @@ from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.word_vectors import PieceRows
 from transformer.nn import cost, models
+from transformer.progress import Progress
 from transformer.runs import curve, metrics, owner, process, restore, warm_start, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
@@ -211,7 +212,7 @@ def _train(
                 batches['train'],
                 checkpoints,
                 folder if parallel.is_primary() else None,
-                _dev_scores(config, dataset, batches['dev']),
+                _dev_scores(config, dataset, batches['dev'], loop.stopping_progress(stop_signal)),
                 stop_signal,
                 on_metrics,
                 header,
@@ -244,16 +245,16 @@ def _first_params(
     return {**params, 'embedding': {**params['embedding'], 'table': table}}
 
 
-def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores:
+def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Progress) -> DevScores:
     """Returns the scores on dev that training reports, and the score by which a checkpoint is the best."""
     task, train = task_of(config), config.train
 
     def means(params: models.Params) -> dict[str, float]:
-        scores = split_sums.means(sums_of(config), params, batches, carried=empty_carried(config))
+        scores = split_sums.means(sums_of(config), params, batches, progress, empty_carried(config))
         return {f'dev_{name}': value for name, value in scores.items()}
 
     def watched(params: models.Params) -> dict[str, float]:
-        scores = task.watch(Trained(config, params, dataset.codecs), dataset)
+        scores = task.watch(Trained(config, params, dataset.codecs), dataset, progress)
         return {f'dev_{name}': value for name, value in scores.items()}
 
     functions = {train.eval_every: [means]}

@@ -200,12 +200,20 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
     with read as lines, streams.open_output(values.output) as output:
         answer = engines.load(verb, run, *engine)
         progress = progress_of(call, lines.total if lines else len(given), typed=lines is not None)
+        answer = functools.partial(answer, **options)
         if declared.writes == 'vectors' and (values.output or '').endswith('.npy'):
-            streams.write_array(functools.partial(answer, **options), lines or [given], output, progress)
+            streams.write_array(answer, lines or [given], output, progress)
             return
-        streams.write(
-            lambda chunk, **more: answer(chunk, **options, **more),
-            lines or [given],
+        parts = lines or [given]
+        # The error of a single file says all that there is to say.
+        if declared.reads == 'files' and len(given) > 1:
+            answer = functools.partial(streams.answer_readable, answer)
+            if not declared.together or values[declared.together].value is None:
+                size = streams.FILES * parallel.local_devices()
+                parts = [given[start : start + size] for start in range(0, len(given), size)]
+        lacking = streams.write(
+            answer,
+            parts,
             output,
             scores=declared.writes == 'hypotheses' and values.scores,
             as_json=declared.writes == 'vectors' or values.json,
@@ -215,6 +223,8 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
             progress=progress,
             arrives=lines.wait if lines else lambda seconds: True,
         )
+    if lacking:
+        raise ConfigError(f'{name}: {lacking} of {len(given)} files cannot be read and have no answer')
 
 
 def _check_input(call: Call, name: str, declared: TaskCommand) -> None:

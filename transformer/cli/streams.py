@@ -16,11 +16,12 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.data.sources.images import UnreadableFile
 from transformer.data.sources.text import UTF_16
 from transformer.progress import Heartbeat, make_bar, print_line
 
-# The most lines that a model gets at once.
-CHUNK = 10_000
+# The most lines that a model gets at once, and the most files for each device.
+CHUNK, FILES = 10_000, 128
 # Seconds to wait for more lines after one has arrived.
 PAUSE = 0.05
 _BLOCK = 1 << 16
@@ -222,6 +223,20 @@ def write_array(
         )
 
 
+def answer_readable(answer: Callable[..., Sequence], names: Sequence[str], **options) -> list:
+    """Answers those of several files that can be read, with a warning for each other one, which gets None."""
+    readable = [*range(len(names))]
+    while True:
+        try:
+            answers = answer([names[i] for i in readable], **options)
+            break
+        except UnreadableFile as error:
+            logging.warning('%s; it has no answer', error)
+            del readable[error.number]
+    by_place = dict(zip(readable, answers, strict=True))
+    return [by_place.get(i) for i in range(len(names))]
+
+
 def write(
     answer: Callable[..., Sequence],
     chunks: Iterable[list[str]],
@@ -234,12 +249,12 @@ def write(
     separator: str | None = None,
     progress: LineProgress | None = None,
     arrives: Callable[[float], bool] = lambda seconds: True,
-) -> None:
+) -> int:
     """Writes a model's answer to each text, in order.
 
     Args:
       answer: `(texts, first=, on_done=)`, which returns an answer for each text: a list of `(text, score)`,
-        best first, or a vector.
+        best first, a vector, or None, which is not written.
       scores: whether a tab and the score follow each text.
       as_json: whether to write objects with `line` (or `file`), `text` and `score`. Vectors always are JSON.
       names: the file names, if the texts are files; a line of output begins with the name and a tab.
@@ -247,6 +262,9 @@ def write(
       separator: a line between hypotheses that can have several lines.
       arrives: `seconds -> whether the first text arrives in that time`; if it does not, the programs for a
         short text are compiled meanwhile.
+
+    Returns:
+      The number of texts without an answer.
     """
     if not arrives(PAUSE):
         answer(['.'])
@@ -265,15 +283,19 @@ def write(
             start = f'{names[i]}\t' if names else f'{i}\t' if numbered and len(hypotheses) > 1 else ''
             yield start + text + (f'\t{score:.4f}' if scores else '')
 
-    first = 0
+    first = lacking = 0
     with progress or LineProgress(quiet=True) as progress:
         for chunk in chunks:
             progress.resume()
             answers = answer(chunk, first=first, on_done=progress.add)
             with progress.paused(first + len(chunk)), files.naming(output):
                 for i, hypotheses in enumerate(answers, start=first):
+                    if hypotheses is None:
+                        lacking += 1
+                        continue
                     text = ''.join(f'{line}\n' for line in lines_of(i, hypotheses))
                     # Names of files can hold bytes that are not UTF-8.
                     output.write(text.encode(errors='surrogateescape'))
                 output.flush()
             first += len(chunk)
+    return lacking

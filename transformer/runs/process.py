@@ -162,8 +162,9 @@ def _revision() -> str | None:
     folder = pathlib.Path(__file__).parent
 
     def git(*words: str) -> str:
-        done = subprocess.run(('git', '-C', str(folder), *words), capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        # Without the index's lock, which a kill would leave, and which would stop a commit at the same time.
+        call = ('git', '--no-optional-locks', '-C', str(folder), *words)
+        return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         # Fails if the code is installed inside another project's checkout.

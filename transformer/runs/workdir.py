@@ -211,6 +211,16 @@ def holds_work(folder: epath.Path) -> bool:
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
     """Raises ConfigError if a split's arrays, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
+    train, end = config.train, run.config.train.decay_steps
+    if end and set(changed) == {'train.decay_steps'} and train.decay_steps == train.steps:
+        # Nobody sets this option, which is derived from the steps.
+        raise ConfigError(
+            f'train.steps={train.steps}: at most {end}, after which the learning rate of {run.folder} is 0; '
+            'choose another --workdir for a longer schedule'
+            if train.steps > end
+            else f'train.steps={train.steps}: {run.folder} lowers the learning rate until update {end}; stop '
+            f'earlier with --config.train.decay_steps={end}, or choose another --workdir'
+        )
     if changed:
         values = [f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items()]
         more = f', and {len(values) - SHOWN} more differ' if len(values) > SHOWN else ''

@@ -26,6 +26,8 @@ class TaskCommand(NamedTuple):
       text: the flag that gives one text in place of standard input, if any.
       reads: the `lines` of standard input, the `files` named in the call, or `none` of both.
       of_files: the verb for files, if a command that reads lines answers files, too, where a call names some.
+      together: the flag that needs the answers to all files at once, if any. Without it, each part of the
+        files is answered when it is done.
       writes: lists of `hypotheses` (with --scores and --json); `vectors` as JSON; `likelihoods` of given
         texts; or a `figure`.
       engines: whether another program can search in place of ours (--engine); its verb is `hypotheses`.
@@ -40,6 +42,7 @@ class TaskCommand(NamedTuple):
     text: str = ''
     reads: Literal['lines', 'files', 'none'] = 'lines'
     of_files: str = ''
+    together: str = ''
     writes: Literal['hypotheses', 'vectors', 'likelihoods', 'figure'] = 'hypotheses'
     engines: bool = False
     note: str = ''

@@ -119,7 +119,8 @@ class Task(NamedTuple):
         microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
       evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress`.
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
-      watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
+      watch: `(trained, dataset, progress) -> numbers`: scores on dev during a training, beside the means of
+        `sums`; reports stages to `progress`.
       show: `(trained, dataset) -> Shown` after a training.
       findings: `(trained, dataset, outcome) -> findings`: yields what is wrong with the outputs and scores of
         a training, without its parameters, beside the findings of every task (`findings.of_training`).

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from transformer.config import Config
 from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
-from transformer.progress import Heartbeat, make_bar, print_line
+from transformer.progress import Heartbeat, Progress, make_bar, no_progress, print_line
 from transformer.runs.checkpoint import CONFIG, Checkpoints
 from transformer.runs.metrics import Metrics, Note, OnMetrics
 from transformer.tokens import Batch
@@ -37,6 +38,23 @@ class Stopped(Exception):
         self.signal_number = signal_number
 
 
+class _ScoringStopped(Exception):
+    """A signal arrived while dev was scored."""
+
+
+def stopping_progress(stop_signal: Callable[[], int | None]) -> Progress:
+    """Returns a progress that ends the scoring of dev before its next batch, once a signal has arrived.
+
+    With several processes it does not, because each would end at a batch of its own, and wait for the others.
+    """
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stop_signal():
+            raise _ScoringStopped
+
+    return stop if parallel.process()[1] == 1 else no_progress
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingPosition:
     """A training's progress, as its checkpoints record it."""
@@ -46,6 +64,8 @@ class TrainingPosition:
     seconds: float = 0.0
     best: float | None = None  # the lowest cost on dev so far
     stale: int = 0  # evaluations since the last improvement
+    # The step's numbers, if a signal ended its scoring of dev, with which a continued training begins.
+    unscored: Mapping[str, float] | None = None
 
     def judged(self, cost: float | None) -> 'TrainingPosition':
         """Returns the progress after an evaluation. Only a finite cost can be an improvement."""
@@ -109,13 +129,20 @@ def train(
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
-    with Metrics(workdir, done.step, end, on_metrics, header, config.train.best_by, note) as metrics:
+    reported = done.step if done.unscored is None else done.step - 1
+    with Metrics(workdir, reported, end, on_metrics, header, config.train.best_by, note) as metrics:
         update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
-        for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
-            state, step_sums = update(state, batch)
-            step = window.add(step_sums)
+        # First None, without an update, if the dev scores of the restored step are missing.
+        for batch in itertools.chain(
+            [None] * (done.step - reported),
+            prefetch(batches, done.step, end, put, process=parallel.process()),
+        ):
+            step = done.step
+            if batch is not None:
+                state, step_sums = update(state, batch)
+                step = window.add(step_sums)
             metrics.advance(step)
             last = step == config.train.steps
             # All processes stop together when any of them gets a signal.
@@ -123,21 +150,26 @@ def train(
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [interval for interval in dev.functions if last or step % interval == 0]
-            scores = {}
-            reporting = saving or due or step % config.train.log_every == 0
+            scores, unscored = {}, None
+            reporting = saving or due or step % config.train.log_every == 0 or batch is None
             if reporting:
-                numbers = {'epoch': round(step / batches.steps_per_epoch, 3), **window.close()}
-                with metrics.doing('scoring dev'):
-                    for function in (f for interval in due for f in dev.functions[interval]):
-                        scores |= function(state.evaluated())
-                metrics.write(step, numbers | scores)
-            cost, over = dev.cost(scores), last
-            if step % dev.cost_every == 0:
+                epoch = {'epoch': round(step / batches.steps_per_epoch, 3)}
+                numbers = done.unscored if batch is None else epoch | window.close()
+                try:
+                    with metrics.doing('scoring dev'):
+                        for function in (f for interval in due for f in dev.functions[interval]):
+                            scores |= function(state.evaluated())
+                    metrics.write(step, numbers | scores)
+                except _ScoringStopped:
+                    scores, unscored, signal_number = {}, numbers, stop_signal()
+                    stopping = saving = True
+            cost, over = dev.cost(scores), last and unscored is None
+            if step % dev.cost_every == 0 and unscored is None:
                 over |= window.judge(cost)
             if saving:
-                saved = window.progress()
+                saved = dataclasses.replace(window.progress(), unscored=unscored)
                 meta = dataclasses.asdict(saved) | {CONFIG: configs.to_record(config)}
-                provisional = step % dev.cost_every != 0
+                provisional = step % dev.cost_every != 0 or unscored is not None
                 items = state.params, state.optimizer
                 more = {'ema': state.ema, 'carried': state.carried}
                 checkpoints.save(step, *items, meta, cost, **more, provisional=provisional)

@@ -17,11 +17,13 @@ import transformer
 from transformer import parallel, tasks
 from transformer.actions import train as action
 from transformer.cli import main as run
+from transformer.cli import streams
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.arrays import Dense, dtype_of, ragged
 from transformer.data.dataset import Split
 from transformer.data.generated.scenes import captions
 from transformer.data.rows import padded
+from transformer.data.sources import images
 from transformer.data.text_input import Given
 from transformer.inference.attention import attention_weights, one_row, words_of
 from transformer.nn import models
@@ -223,9 +225,38 @@ def test_caption(trained, tmp_path, capfd):
     assert run.main([*call, '--json']) == 0
     objects = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [(one['file'], one['text']) for one in objects] == [(files[0], rows[0][1]), (files[1], rows[2][1])]
-    (tmp_path / 'c.png').write_bytes(b'no image')
-    assert run.main([*call, str(tmp_path / 'c.png')]) == 2
-    assert str(tmp_path / 'c.png') in capfd.readouterr().err
+
+
+def test_captions_are_written_in_parts(trained, tmp_path, capfd, caplog, monkeypatch):
+    """A part is written before the next is read; a file that cannot be read only lacks its own answer."""
+    rng, shown = np.random.default_rng(5), []
+    files = [str(tmp_path / f'{number}.png') for number in range(12)]
+    for file in files:
+        PIL.Image.fromarray(rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)).save(file)
+    damaged = {files[3], files[9], files[10]}
+    for file in damaged:
+        pathlib.Path(file).write_bytes(b'no image')
+    read = images.read
+    monkeypatch.setattr(streams, 'FILES', 1)  # for each of eight devices
+    show = lambda path: shown.append((str(path), capfd.readouterr().out))
+    monkeypatch.setattr(images, 'read', lambda path, size: show(path) or read(path, size))
+    call = ['run.py', 'caption', f'--workdir={trained}', '--extra_len=4', *files]
+    assert run.main(call) == 2
+    captured = capfd.readouterr()
+    parts = [out for _, out in shown if out] + [captured.out]
+    readable = [file for file in files if file not in damaged]
+    found = transformer.load(trained).caption(readable, extra_len=4)
+    lines = [f'{file}\t{best.text}\n' for file, [best] in zip(readable, found, strict=True)]
+    assert parts == [''.join(lines[:7]), ''.join(lines[7:])]
+    assert next(file for file, out in shown if out) == files[8]
+    assert [message.split(': ')[0] for message in caplog.messages] == sorted(damaged, key=files.index)
+    [error] = captured.err.splitlines()
+    assert error.startswith('error: caption: 3 of 12 files ')
+    # The page has all pictures.
+    assert run.main([*call, f'--draw={tmp_path / "drawn"}']) == 2
+    capfd.readouterr()
+    assert len([*(tmp_path / 'drawn').iterdir()]) == len(readable) + 1
+    assert (tmp_path / 'drawn' / 'captions.html').read_text().count('"words"') == len(readable)
 
 
 def test_where_the_decoder_looks(tmp_path):

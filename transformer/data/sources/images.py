@@ -36,6 +36,14 @@ class PictureError(ConfigError):
     """A picture is missing or cannot be read."""
 
 
+class UnreadableFile(PictureError):
+    """One of several image files cannot be read. `number` is its place among them, from 0."""
+
+    def __init__(self, problem: object, number: int):
+        super().__init__(str(problem))
+        self.number = number
+
+
 def is_hidden(path: str) -> bool:
     """Returns whether a file, or a folder that it is in, is one that programs add."""
     return any(part.startswith(_HIDDEN) for part in path.split('/'))
@@ -54,6 +62,7 @@ def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h 
     """Reads image files as `read` does.
 
     Raises:
+      UnreadableFile: a file is missing or cannot be read.
       ConfigError: it is one file, or holds something other than names of files.
     """
     if isinstance(paths, (str, os.PathLike)):
@@ -62,7 +71,13 @@ def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h 
     for i, path in enumerate(paths):
         if not isinstance(path, (str, os.PathLike)):
             raise ConfigError(f'images[{i}]: expected the name of a file, got {type(path).__name__}')
-    return [read(epath.Path(path), size) for path in paths]
+    pixels = []
+    for i, path in enumerate(paths):
+        try:
+            pixels.append(read(epath.Path(path), size))
+        except PictureError as error:
+            raise UnreadableFile(error, i) from None
+    return pixels
 
 
 def content_of(path: epath.Path) -> bytes:

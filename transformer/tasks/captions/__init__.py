@@ -19,6 +19,7 @@ COMMANDS = {
             '{} caption --workdir=FOLDER --draw=PICTURES *.png',
         ),
         reads='files',
+        together='draw',
         note=ENSEMBLE,
     )
 }

@@ -82,9 +82,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     return Scored(means | entry, {'decode': decode}, lines)
 
 
-def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the scores of greedy captions on dev."""
-    _, entry = write_captions(trained, dataset, 'dev', no_progress, method='greedy')
+    _, entry = write_captions(trained, dataset, 'dev', progress, method='greedy')
     values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
     return {name: value for name, value in values.items() if value is not None}
 

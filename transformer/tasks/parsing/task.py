@@ -85,10 +85,11 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
     return scores | {'sentences': len(results), 'errors': total.errors, 'skipped': total.skipped}
 
 
-def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes F1 on dev, of greedy search."""
     golds, ignore = _golds(dataset, 'dev'), lambda number, length: None
-    found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore)
+    on_done = counting(progress, 'trees', len(golds.lines))
+    found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore, on_done=on_done)
     lines = [trees.bracketed(best[0].tree) for best in found]
     return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, golds.lines, lines)).f1()))}
 

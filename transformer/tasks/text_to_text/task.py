@@ -82,11 +82,13 @@ def _asked(config: Config, dataset: Dataset, split: str) -> list[scores.Asked]:
     return asked
 
 
-def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the scores of greedy outputs on dev."""
     asked = _asked(trained.config, dataset, 'dev')
     prompts, on_cut = [one.prompt for one in asked], lambda number, length: None
-    entry = scores.score(asked, translate(trained, prompts, method='greedy', on_cut=on_cut))
+    on_done = counting(progress, 'outputs', len(prompts))
+    lines = translate(trained, prompts, method='greedy', on_cut=on_cut, on_done=on_done)
+    entry = scores.score(asked, lines)
     values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
     return {name: float(value) for name, value in values.items() if value is not None}
 

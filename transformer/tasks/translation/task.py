@@ -111,10 +111,12 @@ def pronoun_accuracy(translations: Sequence[str]) -> float:
     return sum(right) / len(right)
 
 
-def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes sacreBLEU on dev."""
     texts, language = dataset.texts('dev'), trained.config.data.target_language
-    translations = translate(trained, texts['source'], on_cut=lambda number, length: None)
+    on_done = counting(progress, 'translations', len(texts['source']))
+    ignore = lambda number, length: None
+    translations = translate(trained, texts['source'], on_cut=ignore, on_done=on_done)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 

@@ -79,10 +79,11 @@ def edit_distance(first: str, second: str) -> int:
     return row[-1]
 
 
-def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the share of greedy outputs on dev that are right."""
-    texts = dataset.texts('dev')
-    lines = translate(trained, texts['source'], method='greedy', on_cut=lambda number, length: None)
+    texts, ignore = dataset.texts('dev'), lambda number, length: None
+    on_done = counting(progress, 'translations', len(texts['source']))
+    lines = translate(trained, texts['source'], method='greedy', on_cut=ignore, on_done=on_done)
     return {'exact': _exact(list(map(comparable, lines)), list(map(_right, texts['target'])))}
 
 
