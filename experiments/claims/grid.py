@@ -3,6 +3,7 @@
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
 from experiments.claims.panels import DOTS, curves
 from transformer.config.tasks import models_with_all
+from transformer.data.generated import pictures
 from transformer.tasks import task_of
 
 # The task that classifies images.
@@ -27,6 +28,7 @@ MODEL = {
     'train.peak_lr': 2e-3,
     'images.pool': 'mean',
     'images.begin': 'zeros',
+    'images.classes': len(pictures.CLASSES),
     'data.source': 'pictures',
     'data.name': None,
     'data.train': 'train[:20000]',
