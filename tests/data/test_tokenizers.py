@@ -372,6 +372,8 @@ def test_words_by_frequency():
     assert made.pieces(range(made.size)) == ['<pad>', '</s>', '<unk>', 'the', 'sees', 'a', 'a\tcat']
     assert made.encode(' the  cat sees </s> a <unk>') == [3, UNK, 4, UNK, 5, UNK, EOS]
     assert made.decode([3, 5, EOS, 4]) == 'the a'
+    assert made.marked(made.encode('the cat sees')) == ['▁the', '<unk>', '▁sees', '</s>']
+    assert made.begins_words().tolist() == [False] * 3 + [True] * 4
     assert made.counts == [0, 0, 0, 3, 2, 1, 1]
     assert vocabulary.train(WORDS, 7, 'words') == made.content
     for damaged in (made.content.replace(b', 1]', b']'), made.content.replace(b', 1]', b', "1"]')):

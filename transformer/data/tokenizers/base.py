@@ -111,8 +111,12 @@ class Tokenizer:
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces in readable form, with "▁" where a word begins if the tokenizer knows words."""
+        """Returns the pieces in readable form: with "▁" where a word begins, but not those of a list."""
         raise NotImplementedError
+
+    def marked(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces with "▁" where a word begins, if the tokenizer knows words."""
+        return self.pieces(ids)
 
     def begins_words(self) -> Bool[np.ndarray, ' pieces']:
         """Returns whether each piece begins a word.
@@ -120,7 +124,7 @@ class Tokenizer:
         Raises:
           ConfigError: no piece does.
         """
-        begins = np.array([piece.startswith(BLANK) for piece in self.pieces(range(self.size))])
+        begins = np.array([piece.startswith(BLANK) for piece in self.marked(range(self.size))])
         if not begins.any():
             raise ConfigError('the tokenizer has no pieces that begin words; choose data.tokenizer=bpe')
         return begins

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from transformer import files
-from transformer.data.tokenizers.base import Tokenizer
+from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.tokens import EOS, PAD, START, UNK
 
 PIECES = b'{"tokenizer": "pieces", '  # the beginning of the content
@@ -70,3 +70,10 @@ class PiecesTokenizer(Tokenizer):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces as the list writes them."""
         return [self._pieces[int(token)] for token in ids]
+
+    def marked(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces, with "▁" before each if they are words."""
+        ids = [*map(int, ids)]
+        words = self._joiner == ' '
+        pieces = zip(ids, self.pieces(ids), strict=True)
+        return [BLANK + piece if words and token > UNK else piece for token, piece in pieces]

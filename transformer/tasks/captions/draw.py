@@ -23,7 +23,7 @@ def look(trained: Trained, image: UInt8[np.ndarray, 'h w c'], text: str) -> Look
     weights = attention_weights(config, trained.params, batch)['decoder/cross_attention']
     # Without the class token, which is first if there is one.
     of_pieces = weights[-1, :, :, -side * side :].mean(axis=0).reshape(-1, side, side)
-    words = words_of(codec.pieces([piece for piece in tokens if piece != EOS]))
+    words = words_of(codec.marked([piece for piece in tokens if piece != EOS]))
     of_words = [of_pieces[places].mean(axis=0) for _, places in words]
     return Look(image, [word for word, _ in words], np.array(of_words).reshape(-1, side, side))
 

@@ -161,7 +161,7 @@ def attention(
             'only the first %d of %d pieces are drawn (data.row_len)', config.data.row_len, len(tokens)
         )
     tokens = tokens[: config.data.row_len]
-    pieces = trained.codecs['text'].pieces(tokens)
+    pieces = trained.codecs['text'].marked(tokens)
     [weights] = attention_weights(config, trained.params, {'text': one_row(tokens)}).values()
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]

@@ -44,7 +44,7 @@ def attention(
     weights = attention_weights(trained.config, trained.params, batch)
     if word is not None and 'encoder/self_attention' not in weights:
         raise ConfigError(f'--word={word}: the encoder of this model has no attention')
-    read, written = source.pieces(read), target.pieces(written)
+    read, written = source.marked(read), target.marked(written)
     if word is None and has_word(read, 'it'):
         word = 'it'
     if target_word is None and word:
