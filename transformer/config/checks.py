@@ -177,6 +177,8 @@ def _check_text(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
+    if config.masked.next_sentence:
+        _check_pairs(config)
     if data.batching == 'running' and not has(config, 'running'):
         tasks = ' or '.join(tasks_with('running'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
@@ -192,6 +194,17 @@ def _check_text(config: Config) -> None:
     two_languages = has_meaning(OPTIONS, values, 'data.target_language')
     if two_languages and data.source_language == data.target_language:
         raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
+
+
+def _check_pairs(config: Config) -> None:
+    """Rejects options with which a model cannot read pairs of texts."""
+    values, setting = flatten(config), f'masked.next_sentence={config.masked.next_sentence}'
+    if config.data.batching != 'padded':
+        raise ConfigError(f'{setting}: needs data.batching=padded, not {config.data.batching!r}')
+    # A pair is two pieces, each with its end, perhaps after a first piece.
+    for key, least in {'model.token_types': 2, 'data.max_len': 5}.items():
+        if values[key] < least:
+            raise ConfigError(f'{setting}: needs {key}={least} or more, not {values[key]}')
 
 
 def _check_positions(config: Config) -> None:

@@ -96,7 +96,8 @@ class Model:
     )
     token_types: int = option(
         0,
-        "rows of a table of token types, of which every piece gets the first (BERT's for one text)",
+        "rows of a table of token types; every piece gets the first (BERT's for one text), with "
+        'masked.next_sentence a second text the second',
         minimum=0,
         only=(*LAYERED, *READS),
     )

@@ -117,6 +117,11 @@ class Masked:
     )
     most: int | None = option(None, 'most hidden pieces of a row; by default any number', minimum=1)
     words: bool = option(False, 'hide all pieces of a word or none')
+    next_sentence: float = option(
+        0.0,
+        'weight of the loss of whether the second of two texts follows the first; 0 trains single texts',
+        minimum=0.0,
+    )
 
     def places(self, positions: int) -> int:
         """Returns the most pieces that can be hidden in a row of `positions`."""

@@ -129,6 +129,16 @@ class Text(Field):
 
 
 @dataclasses.dataclass(frozen=True)
+class Lines(Text):
+    """A line of a document, or a blank line between two documents."""
+
+    def blank(self, value: Any) -> bool:
+        """Returns False: training needs the blank lines."""
+        del value
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
 class Columns(Text):
     """One text or several, separated by tabs; stored as the pieces of each, with its end, in one sequence."""
 

@@ -40,7 +40,8 @@ class TextEncoder(nn.Module):
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """Computes a vector for every piece."""
         text = batch['text']
-        return self.encoder(self.embedding(text.tokens), text, train=train).outputs
+        types = {'types': batch['types']} if 'types' in batch else {}
+        return self.encoder(self.embedding(text.tokens), text, **types, train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B *T K']:
         """Computes the head's logits from the vectors."""
@@ -49,6 +50,13 @@ class TextEncoder(nn.Module):
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
         """Returns the vectors and the matrix whose product is the logits of hidden pieces."""
         return self.answer.factors(self.outputs(batch, train=train), batch)
+
+    def factors_and_classes(
+        self, batch: Batch, *, train: bool
+    ) -> tuple[tuple[Float[Array, 'B T _'], Float[Array, 'V _']], Float[Array, 'B K']]:
+        """Returns `factors`, and the logits of each row's class, of a head that has both."""
+        x = self.outputs(batch, train=train)
+        return self.answer.factors(x, batch), self.answer.classes(x)
 
 
 def patches(images: UInt8[Array, '*B h w c'], size: int) -> Float[Array, '*B S P']:

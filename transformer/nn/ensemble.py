@@ -39,6 +39,13 @@ def factors(
     return _dropping(config, params, batch, key, 'factors')
 
 
+def factors_and_classes(
+    config: Config, params: models.Params, batch: Batch, key: Array | None
+) -> tuple[tuple[Float[Array, 'B T D'], Float[Array, 'V D']], Float[Array, 'B K']]:
+    """Computes `factors`, and the logits of each pair's class, in one pass."""
+    return _dropping(config, params, batch, key, 'factors_and_classes')
+
+
 def read_on(config: Config, params: models.Params, batch: Batch, key: Array | None):
     """Computes `factors` of rows that continue the batch's `carried`, and one model's state after them."""
     return _dropping(config, params, batch, key, 'read_on')

@@ -17,18 +17,23 @@ class Pieces(nn.Module):
     """A head that predicts the pieces of a text, or only the pieces at the batch's `places`.
 
     The softmax reads Norm(activation(W x + b)) of a vector x. With `model.softmax_bias` this is BERT's head
-    for masked words.
+    for masked words. With `pairs` the head also tells whether a row's second text follows the first.
     """
 
     model: Model
     embedding: Embedding
+    pairs: bool = False
 
     def setup(self):
         self.head, self.head_norm = linear(self.model, self.model.d_model), Norm(self.model)
         self.logits = Softmax(self.model, self.embedding)
         nn.share_scope(self, self.logits)
+        if self.pairs:
+            self.pooler, self.next_sentence = linear(self.model, self.model.d_model), linear(self.model, 2)
 
     def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R P V']:
+        if self.pairs and self.is_initializing():
+            self.classes(x)
         return matmul.logits(*self.factors(x, batch))
 
     def factors(
@@ -40,6 +45,10 @@ class Pieces(nn.Module):
         # With any other activation (swiglu, geglu), the head uses gelu.
         activate = ACTIVATIONS.get(self.model.activation, ACTIVATIONS['gelu'])
         return self.logits.factors(self.head_norm(activate(self.head(x))))
+
+    def classes(self, x: Float[Array, 'R S D']) -> Float[Array, 'R 2']:
+        """Returns the logits of a pair's class: a linear map of tanh(W x + b), x a row's first vector."""
+        return self.next_sentence(jnp.tanh(self.pooler(x[:, 0]))).astype(jnp.float32)
 
 
 class Classes(nn.Module):
@@ -136,7 +145,7 @@ class Projection(nn.Module):
 
 # Makes a form's head from the config and the text encoder's embedding, if there is one.
 HEADS = {
-    'pieces': lambda config, embedding: Pieces(config.model, embedding),
+    'pieces': lambda config, embedding: Pieces(config.model, embedding, _group(config).next_sentence > 0),
     'classes': lambda config, _: Classes(config.model, number_of_classes(config), _group(config).pool),
     'tags': lambda config, _: PositionLabels(config.model, number_of_classes(config)),
     'spans': lambda config, _: PositionLabels(config.model, 2),
@@ -162,7 +171,8 @@ def blank(config: Config, rows: int, length: int) -> Batch:
     if form == 'image_text':
         return {'weight': np.ones((rows, 1), np.float32)}
     if form == 'pieces':
-        return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}
+        types = {'types': np.zeros((rows, length), np.int32)} if _group(config).next_sentence else {}
+        return {'places': np.zeros((rows, _group(config).places(length)), np.int32), **types}
     if form == 'vectors':
         return word_vectors.blank(config, rows, length)
     return {'label': np.zeros((rows, 1), np.int32)} if form == 'classes' else {}
@@ -175,7 +185,8 @@ def blank_labels(config: Config, rows: int, length: int) -> Batch:
     match form_of(config):
         case 'pieces':
             places = _group(config).places(length)
-            return {'target': zeros(places), 'weight': ones(places)}
+            classes = {'next': zeros()} if _group(config).next_sentence else {}
+            return {'target': zeros(places), 'weight': ones(places), **classes}
         case 'classes':
             return {'weight': ones(1)}
         case 'tags':

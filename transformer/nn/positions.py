@@ -60,7 +60,8 @@ def resize_grid(table: Float[np.ndarray, 'S D'], side: int) -> Float[np.ndarray,
 class InputPositions(nn.Module):
     """A sum of each embedding and its position's encoding, if positions are sinusoidal or learned.
 
-    A model like BERT also adds the first token type, and normalises the sum (Devlin et al. 2019).
+    A model like BERT also adds the token type, the first by default, and normalises the sum (Devlin et al.
+    2019).
     """
 
     model: Model
@@ -68,7 +69,11 @@ class InputPositions(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int
+        self,
+        x: Float[Array, 'B T D'],
+        positions: Int[Array, 'B T'],
+        length: int,
+        types: Int[Array, 'B T'] | None = None,
     ) -> Float[Array, 'B T D']:
         """Adds positions, which are below `length`, to the embeddings x."""
         m = self.model
@@ -79,8 +84,9 @@ class InputPositions(nn.Module):
             # Rows are cast, not the table, so that float32 sums the gradients of a position.
             x = x + self._table('table', m.max_len)[positions].astype(x.dtype)
         if m.token_types:
-            first = self._table('token_types', m.token_types)[:1, None]
-            x = x + broadcast_like(first, x)
+            table = self._table('token_types', m.token_types)
+            # As with positions, float32 sums the gradients.
+            x = x + (broadcast_like(table[:1, None], x) if types is None else table[types].astype(x.dtype))
         return Norm(m, name='norm')(x) if m.norm_embedding else x
 
     def _table(self, name: str, rows: int) -> Float[Array, 'L D']:

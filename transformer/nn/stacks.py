@@ -153,8 +153,10 @@ class Encoder(NamedTuple):
     positions: InputPositions
     dropout: Dropout
 
-    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Memory:
-        x = self.dropout(self.positions(x, text.positions, x.shape[1]), train=train)
+    def __call__(
+        self, x: Float[Array, 'B S D'], text: Tokens, types: Int[Array, 'B S'] | None = None, *, train: bool
+    ) -> Memory:
+        x = self.dropout(self.positions(x, text.positions, x.shape[1], types), train=train)
         return Memory(self.stack(x, text, train=train), text.segments)
 
 

@@ -180,6 +180,18 @@ def test_transformers_computes_the_same_with_t5(tmp_path, changes):
     equal(engine.TransformersModel(trained, tmp_path).log_probabilities(texts), ours)
 
 
+def test_both_layers_of_pairs_are_written_and_not_read(tmp_path):
+    pairs = {'masked.next_sentence': 1.0, 'data.batching': 'padded'}
+    trained = random_model(config_of(TEXTS['bert with all'] | pairs))
+    back = there_and_back(trained, tmp_path, {})
+    arrays = safetensors.load_file(tmp_path / 'model.safetensors')
+    for theirs, ours in {'bert.pooler.dense': 'pooler', 'cls.seq_relationship': 'next_sentence'}.items():
+        np.testing.assert_array_equal(arrays[f'{theirs}.weight'].T, trained.params[ours]['kernel'])
+        np.testing.assert_array_equal(arrays[f'{theirs}.bias'], trained.params[ours]['bias'])
+    assert trained.params.keys() - back.params.keys() == {'pooler', 'next_sentence'}
+    assert back.config.masked.next_sentence == 0.0
+
+
 def test_hidden_spans_have_pieces_of_their_own_in_t5(tmp_path):
     trained = random_model(
         config_of(T5 | {'train.task': 'denoise', 'denoise.sentinels': 3, 'model.vocab_size': 404})

@@ -14,6 +14,7 @@ from transformer.data.fields import (
     Gap,
     Image,
     Label,
+    Lines,
     Number,
     Reading,
     Span,
@@ -68,7 +69,7 @@ class Reader(NamedTuple):
 
 
 READERS = {
-    'text': Reader((Text, Spellings), text.rows, text.origins, file_per_field=True),
+    'text': Reader((Text, Lines, Spellings), text.rows, text.origins, file_per_field=True),
     'table': Reader(
         (Text, Spellings, Columns, Prefixed, References, Words, Tags, Label, Number, Image),
         table.rows,

@@ -36,6 +36,10 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     ]
     if options['model.token_types']:
         entries.append(ForeignArray(_TYPES, ('positions/token_types',)))
+    # Only ours: an import ignores both layers.
+    if options.get('masked.next_sentence'):
+        entries += layout.linear(pair('bert.pooler.dense'), 'pooler')
+        entries += layout.linear(pair('cls.seq_relationship'), 'next_sentence')
     for i in range(options['model.N']):
         theirs, ours = f'bert.encoder.layer.{i}', f'encoder/layer_{i}'
         for name in ('query', 'key', 'value'):

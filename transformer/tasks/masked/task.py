@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -11,43 +12,81 @@ from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.batches import Batches, NoisyBatches, RowBatches, by_bits
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Gap, Reading, Text
+from transformer.data.fields import Gap, Lines, Reading, Text
 from transformer.data.sources import reader
-from transformer.nn import ensemble
+from transformer.nn import ensemble, matmul
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.masked.masking import hide
+from transformer.tasks.masked.pairs import Chunks
 from transformer.tasks.masked.predict import embed, fill, gapped, predictions
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
 
 def reading(config: Config) -> Reading:
-    """Returns the field: a text, in one language or none."""
+    """Returns the field: a text, in one language or none, or the lines of documents, which pairs can cut."""
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
-    return Reading({'text': Text(config.data.language, 'data.language')}, options)
+    paired = config.masked.next_sentence > 0
+    field = Lines if paired else Text
+    return Reading({'text': field(config.data.language, 'data.language')}, options, any_length=paired)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Lays out texts with hidden pieces, which are cut to the table of learned positions outside training."""
+    """Lays out texts or pairs with hidden pieces.
+
+    Outside training, texts are cut to the table of learned positions.
+    """
     data, train, training = config.data, config.train, split == 'train'
-    texts = dataset.splits[split]
+    texts, codec = dataset.splits[split], dataset.codecs['text']
+    ordinary = codec.ordinary_pieces()
+    begins = codec.begins_words() if config.masked.words else None
+    noise = by_bits(lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins), 3)
+    if config.masked.next_sentence:
+        chunks = Chunks(texts, data, train.microbatches, train.seed, split, codec.encode(''))
+
+        def pairs(batch: Batch, generators: list[np.random.Generator]) -> Batch:
+            drawn = chunks.pairs(batch, generators)
+            return drawn | noise(drawn, generators)
+
+        return NoisyBatches(chunks, pairs, train.seed, split)
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
     rows = RowBatches(texts, data, train.microbatches, train.seed, training)
-    codec, ordinary = dataset.codecs['text'], dataset.codecs['text'].ordinary_pieces()
-    begins = codec.begins_words() if config.masked.words else None
-    noise = by_bits(lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins), 3)
     return NoisyBatches(rows, noise, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of the hidden pieces, with label smoothing in training."""
-    batch = losses.all_rows(batch)
-    return losses.model_sums(config, params, batch, key, batch['target'], batch['weight'])
+    """Computes the cross-entropy of the hidden pieces, with label smoothing in training.
+
+    With pairs, `next_loss` and `next_accuracy` have the number of pairs as weight. In training, the `loss`
+    contains the pairs, too: times `masked.next_sentence`, the mean of a microbatch's pairs counts as much as
+    the mean of its hidden pieces.
+    """
+    microbatches, batch = len(batch['weight']), losses.all_rows(batch)
+    if not config.masked.next_sentence:
+        return losses.model_sums(config, params, batch, key, batch['target'], batch['weight'])
+    labels = batch['target'], batch['weight'], config.train.eps_ls if key is not None else 0.0
+    if isinstance(params, tuple):
+        outputs = [ensemble.factors_and_classes(config, one, batch, key) for one in params]
+        pieces = ensemble.log_mean([matmul.logits(*factors) for factors, _ in outputs])
+        totals = losses.cross_entropy_sums(pieces, *labels)
+        classes = ensemble.log_mean([classes for _, classes in outputs])
+    else:
+        factors, classes = ensemble.factors_and_classes(config, params, batch, key)
+        totals = losses.cross_entropy_sums_of_product(*factors, *labels)
+    present = (batch['text'].segments[:, 0] > 0).astype(jnp.float32)
+    lost = -losses.log_likelihoods(classes, batch['next']) * present
+    right = (jnp.argmax(classes, axis=-1) == batch['next']) * present
+    if key is not None:
+        by_microbatch = lambda x: jnp.sum(x.reshape(microbatches, -1), axis=1)
+        means = by_microbatch(lost) / jnp.maximum(by_microbatch(present), 1.0)
+        totals['loss'] += config.masked.next_sentence * jnp.sum(means * by_microbatch(batch['weight']))
+    numbers = {'next_loss': jnp.sum(lost), 'next_accuracy': jnp.sum(right)}
+    return totals | numbers | {f'{name}_weight': jnp.sum(present) for name in numbers}
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -107,6 +146,7 @@ TASK = Task(
         Measure('loss', 'loss per hidden piece', ('loss',)),
         Measure('perplexity', 'perplexity per hidden piece', ('perplexity',), 3),
         Measure('accuracy', 'hidden pieces right', ('accuracy',), 1, 'higher', percent=True),
+        Measure('next_accuracy', 'pairs right', ('next_accuracy',), 1, 'higher', percent=True),
         Measure('gaps', 'gaps filled right', ('gaps', 'accuracy'), 1, 'higher', percent=True),
     ),
     show=show,
