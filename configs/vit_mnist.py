@@ -7,8 +7,8 @@ t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte. The last tenth of the trainin
 
 Two strided convolutions make the vectors of patches, and training images are moved by up to two pixels.
 
-Reached: 99.27 % of the 10,000 digits of the test set, after 17 min 31 s of training on two CPU cores that much
-other work shared. With a linear map of patches, no moves and 9,000 updates it was 98.40 %.
+Reached: 99.27 % of the 10,000 digits of the test set, after 17 min 31 s of training on two CPU cores that
+much other work shared. With a linear map of patches, no moves and 9,000 updates it was 98.40 %.
 """
 
 from transformer.config import config_beside
