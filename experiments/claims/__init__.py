@@ -25,8 +25,10 @@ from experiments.claims import (
     head_count,
     heads,
     horizon,
+    inductive_bias,
     lookup,
     mask,
+    negatives,
     noise_scale,
     offsets,
     order,
@@ -54,6 +56,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive, grid,
+        additive, grid, inductive_bias, negatives,
     )
 }  # fmt: skip
