@@ -3,6 +3,9 @@
     python run.py --config=configs/vit_cifar10.py --config.data.dir=FOLDER
 
 FOLDER holds train, dev and test, each with a folder of images for each class.
+
+Reached: 55.28 % of 5,000 other pictures, with one seed, after 58 min of training on two CPU cores that much
+other work shared (38 min of processor time).
 """
 
 from transformer.config import config_beside
