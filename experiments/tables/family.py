@@ -104,9 +104,12 @@ FAMILY = (
         'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
     ),
     Member('Transformer, captions', 'scenes of the package', ('captions_pictures',), 'facts'),
+    Member('Transformer, captions', 'scenes of the package, German', ('captions_pictures/german',), 'facts'),
     Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
         'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
     ),
+    Member('Transformer, ViT', 'CIFAR-10, 5,000 pictures', ('cifar10/vit',), 'accuracy'),
+    Member('residual network', 'CIFAR-10, 5,000 pictures', ('cifar10/resnet',), 'accuracy'),
 )  # fmt: skip
