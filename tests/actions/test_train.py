@@ -77,8 +77,9 @@ def test_a_signal_ends_scoring_before_its_next_batch(config, whole, tmp_path, mo
     assert (stopped.value.signal_number, reports[-1]) == (signal.SIGTERM, (stage, done))
     assert (tmp_path / 'w' / 'checkpoints' / f'{step}').exists()
     # Scores of a part of dev are not written.
-    lines = (tmp_path / 'w' / 'metrics.jsonl').read_text().splitlines()
-    assert [json.loads(line)['step'] for line in lines] == [*range(1, step)]
+    lines = [json.loads(line) for line in (tmp_path / 'w' / 'metrics.jsonl').read_text().splitlines()]
+    assert [line['step'] for line in lines] == [*range(1, step + 1)]
+    assert not [key for key in lines[-1] if key.startswith('dev_')]
     monkeypatch.undo()
     action.train(config, tmp_path / 'w', evaluate=False)
     assert record(tmp_path / 'w') == whole

@@ -159,10 +159,10 @@ def train(
                     with metrics.doing('scoring dev'):
                         for function in (f for interval in due for f in dev.functions[interval]):
                             scores |= function(state.evaluated())
-                    metrics.write(step, numbers | scores)
                 except _ScoringStopped:
                     scores, unscored, signal_number = {}, numbers, stop_signal()
                     stopping = saving = True
+                metrics.write(step, numbers | scores)
             cost, over = dev.cost(scores), last and unscored is None
             if step % dev.cost_every == 0 and unscored is None:
                 over |= window.judge(cost)

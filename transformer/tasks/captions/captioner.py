@@ -16,6 +16,7 @@ from transformer.tasks.images.task import image_type
 
 with epy.lazy_imports():
     from transformer.tasks.captions import draw as drawing
+    from transformer.tasks.images import looks
 
 
 def caption(
@@ -71,10 +72,10 @@ def caption(
     results = [written[i : i + each] for i in range(0, len(written), each)]
     if draw is not None and results:
         folder, pairs = epath.Path(draw), zip(pixels, results, strict=True)
-        looks = [drawing.look(trained, image, texts[0].text) for image, texts in pairs]
+        found = [drawing.look(trained, image, texts[0].text) for image, texts in pairs]
         folder.mkdir(parents=True, exist_ok=True)
-        for number, look in enumerate(looks):
+        for number, look in enumerate(found):
             stem = '' if given else f'-{epath.Path(images[number]).stem}'
-            files.write_figure(folder / f'{first + number + 1}{stem}.png', drawing.draw([look]), dpi=120)
-        files.write_text(folder / 'captions.html', drawing.page(looks))
+            files.write_figure(folder / f'{first + number + 1}{stem}.png', looks.draw([look]), dpi=120)
+        files.write_text(folder / 'captions.html', drawing.page(found))
     return results
