@@ -1,4 +1,4 @@
-"""Images and texts are told apart the better, the more pairs a contrastive loss compares at a time."""
+"""The more pairs a contrastive loss compares, the more images and texts find each other."""
 
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
 from experiments.claims.panels import curves

@@ -224,7 +224,7 @@ def write_array(
 
 
 def answer_readable(answer: Callable[..., Sequence], names: Sequence[str], **options) -> list:
-    """Answers those of several files that can be read, with a warning for each other one, which gets None."""
+    """Answers several files. One that cannot be read gets None and a warning."""
     readable = [*range(len(names))]
     while True:
         try:

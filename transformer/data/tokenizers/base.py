@@ -111,7 +111,7 @@ class Tokenizer:
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces in readable form: with "▁" where a word begins, but not those of a list."""
+        """Returns the pieces in readable form. All but lists of pieces have "▁" where a word begins."""
         raise NotImplementedError
 
     def marked(self, ids: Iterable[int]) -> list[str]:

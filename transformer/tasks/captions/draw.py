@@ -1,4 +1,4 @@
-"""Finds where a decoder looks in an image for each word (Xu et al. 2015, figures 3 and 5)."""
+"""Finds where a decoder looks in an image for each word (Xu et al. 2015), and writes a page that shows it."""
 
 import json
 import pathlib

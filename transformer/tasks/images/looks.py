@@ -46,7 +46,7 @@ def rollout(weights: Float[np.ndarray, 'N H S S']) -> Float[np.ndarray, 'S S']:
 
 
 def draw(looks: Sequence[Look]) -> Figure:
-    """Draws each image, then once for each word of its caption, dark where the decoder does not look.
+    """Draws each image, then once for each word about it, dark where the model does not look.
 
     The patch with the most attention is as bright as in the image, so that spread attention can be seen, too.
     """

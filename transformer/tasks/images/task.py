@@ -99,10 +99,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     """
     labels, split = trained.codecs['label'], 'test' if 'test' in dataset.splits else 'dev'
     fields = dataset.splits[split].fields
-    pixels, names = (
-        fields['image'].values,
-        [best.text for best, *_ in likeliest(trained, fields['image'].values)],
-    )
+    pixels = fields['image'].values
+    names = [best.text for best, *_ in likeliest(trained, pixels)]
     counts = confusion.counts(fields['label'].values, np.array([*map(labels.encode, names)]), labels.size)
     found = lambda: [looks.look(trained, *pair) for pair in zip(pixels[:SHOWN], names, strict=False)]
     figures = {'rollout': lambda: looks.draw(found())} if trained.config.model.kind == 'transformer' else {}
