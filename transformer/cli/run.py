@@ -196,10 +196,11 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
     if one_text is not None and values.input is not None:
         raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
     given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
+    unit = 'file' if declared.reads == 'files' else 'line'
     read = streams.read_lines(values.input) if given is None else contextlib.nullcontext()
     with read as lines, streams.open_output(values.output) as output:
         answer = engines.load(verb, run, *engine)
-        progress = progress_of(call, lines.total if lines else len(given), typed=lines is not None)
+        progress = line_progress(call, lines.total) if lines else streams.LineProgress(len(given), unit)
         answer = functools.partial(answer, **options)
         if declared.writes == 'vectors' and (values.output or '').endswith('.npy'):
             streams.write_array(answer, lines or [given], output, progress)
@@ -249,9 +250,9 @@ def call_tool(declared: Tool) -> Callable[[Call], int | None]:
     return command
 
 
-def progress_of(call: Call, total: int | None, *, typed: bool = True):
-    """Returns the progress of a command over `total` lines. It is hidden if the lines are `typed`."""
-    return streams.LineProgress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
+def line_progress(call: Call, total: int | None) -> streams.LineProgress:
+    """Returns the progress of a command over `total` lines. It is hidden if they are typed."""
+    return streams.LineProgress(total, quiet=call.flags.input is None and sys.stdin.isatty())
 
 
 def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> None:
@@ -267,7 +268,7 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
         if after:
             scored = after(trained, prompt)
             verb = lambda trained, *arguments: scored(*arguments)
-        tally = pairs.write(verb, trained, lines, output, progress_of(call, lines.total), **how)
+        tally = pairs.write(verb, trained, lines, output, line_progress(call, lines.total), **how)
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())
     if tally and not values.json:

@@ -155,15 +155,16 @@ def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]
 
 
 class LineProgress:
-    """The number of lines done of a long input, shown on standard error: a bar, or a line now and then.
+    """The number of lines, or files, done of a long input, on standard error: a bar, or a line now and then.
 
     Args:
       total: the number of lines, if it is known.
+      unit: what is counted.
       quiet: whether to hide the progress, for example while lines are typed.
     """
 
-    def __init__(self, total: int | None = None, *, quiet: bool = False):
-        self._bar = make_bar('line', quiet=quiet, transient=True)
+    def __init__(self, total: int | None = None, unit: str = 'line', *, quiet: bool = False):
+        self._bar, self._unit = make_bar(unit, quiet=quiet, transient=True), unit
         self._task = self._bar.add_task('', total=total)
         self._total, self._done = total, 0.0
         self._heartbeat = Heartbeat(self._show)
@@ -182,7 +183,7 @@ class LineProgress:
         self._bar.start()
         if self._bar.disable:
             of_total = '' if self._total is None else f' of {self._total:,}'
-            print_line(self._bar, f'{round(self._done):,}{of_total} lines done')
+            print_line(self._bar, f'{round(self._done):,}{of_total} {self._unit}s done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:
