@@ -8,8 +8,9 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import ConfigError, Data
+from transformer.config import Config, ConfigError, Data
 from transformer.data.arrays import Ragged
+from transformer.data.batches import RowBatches
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset, Split, read_split
 from transformer.data.fields import Example, Reading
@@ -116,6 +117,14 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
         message = '%s: the loss is of only the first %d pieces of %d very long lines'
         log.warning(message, name, longest, number)
     return shorter
+
+
+def row_batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+    """Lays out a split's examples, whose texts are cut to the table of learned positions outside training."""
+    examples, train, training = dataset.splits[split], config.train, split == 'train'
+    if config.model.positions == 'learned' and not training:
+        examples = cut_with_warning(examples, config.model.max_len, split)
+    return RowBatches(examples, config.data, train.microbatches, train.seed, training)
 
 
 def keep(folder: epath.Path, dataset: Dataset) -> None:

@@ -9,11 +9,10 @@ from etils import epy
 from jaxtyping import Array
 
 from transformer.config import Config
-from transformer.data import text_input
-from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.rows import distinct
 from transformer.data.sources import reader
+from transformer.data.text_input import row_batches
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -33,14 +32,6 @@ with epy.lazy_imports():
     from transformer.tasks.images import looks
 
 SHOWN = 4  # images that are shown after a training
-
-
-def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Lays out captions, each with its image. Outside training they are cut to a table of positions."""
-    train, training, rows = config.train, split == 'train', dataset.splits[split]
-    if config.model.positions == 'learned' and not training:
-        rows = text_input.cut_with_warning(rows, config.model.max_len, split)
-    return RowBatches(rows, config.data, train.microbatches, train.seed, training)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -77,7 +68,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Computes the loss of all captions, and scores one that the model writes for each different image."""
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
     lines, entry = write_captions(trained, dataset, split, progress, **decode)
-    rows = batches(config, dataset, split)
+    rows = row_batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     return Scored(means | entry, {'decode': decode}, lines)
 
@@ -91,8 +82,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows the captions of the first test images, and draws where the decoder looks for each word."""
-    split = 'test' if 'test' in dataset.splits else 'dev'
-    pixels = dataset.splits[split].fields['image'].values[:SHOWN]
+    pixels = dataset.splits[dataset.shown_split].fields['image'].values[:SHOWN]
     lines = [best[0].text for best in caption(trained, pixels)]
     found = lambda: [draw.look(trained, *pair) for pair in zip(pixels, lines, strict=True)]
     return Shown([f'  {line}' for line in lines], {'captions': lambda: looks.draw(found())})
@@ -118,7 +108,7 @@ def _measure(name: str, meaning: str, decimals: int = 2, **options) -> Measure:
 
 TASK = Task(
     reading=reading_with_text,
-    batches=batches,
+    batches=row_batches,
     sums=sums,
     evaluate=evaluate,
     measures=(

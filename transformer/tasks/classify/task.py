@@ -8,12 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from transformer.config import Config, ConfigError
-from transformer.data import text_input
-from transformer.data.batches import RowBatches
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
 from transformer.data.rows import padded
+from transformer.data.text_input import row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -33,14 +32,6 @@ def reading(config: Config) -> Reading:
     label = Number() if config.classify.output == 'number' else Label()
     options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Columns(config.data.language, 'data.language'), 'label': label}, options)
-
-
-def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out examples, whose texts are cut to the table of learned positions outside training."""
-    examples, train = dataset.splits[split], config.train
-    if config.model.positions == 'learned' and split != 'train':
-        examples = text_input.cut_with_warning(examples, config.model.max_len, split)
-    return RowBatches(examples, config.data, train.microbatches, train.seed, split == 'train')
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -67,7 +58,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Computes the loss and the scores of classes or numbers. The output lines are the answers."""
     config, examples = trained.config, dataset.splits[split]
     means = split_sums.means(
-        bound_sums(sums, config), trained.params, batches(config, dataset, split), progress
+        bound_sums(sums, config), trained.params, row_batches(config, dataset, split), progress
     )
     texts, gold = dataset.texts(split)['text'], examples.fields['label'].values
     outputs = _predict(trained, texts, counting(progress, 'texts', len(texts)))
@@ -88,7 +79,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     if trained.config.classify.output == 'number':
         return Shown([])
     labels: Labels = trained.codecs['label']
-    split = 'test' if 'test' in dataset.splits else 'dev'
+    split = dataset.shown_split
     predicted = _predict(trained, dataset.texts(split)['text'], lambda texts: None).argmax(axis=-1)
     counts = confusion.counts(dataset.splits[split].fields['label'].values, predicted, labels.size)
     return Shown(confusion.table(counts, labels.names))
@@ -150,7 +141,7 @@ def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> 
 
 TASK = Task(
     reading=reading,
-    batches=batches,
+    batches=row_batches,
     sums=sums,
     evaluate=evaluate,
     measures=(

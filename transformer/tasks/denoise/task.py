@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, NoisyBatches, RowBatches, by_bits
+from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.running import Chunks
@@ -54,9 +54,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
         rows, counts = Chunks(texts, data, *order, length), np.array([length])
         layout = {length + 1: (np.array([0]), np.array([0]))}
     else:
-        if config.model.positions == 'learned' and not training:
-            texts = text_input.cut_with_warning(texts, config.model.max_len, split)
-        rows, counts = RowBatches(texts, data, *order), texts.fields['text'].lengths - 1
+        rows = text_input.row_batches(config, dataset, split)
+        counts = rows.corpus.fields['text'].lengths - 1
         layout = {group.widths['text']: (group.members, group.offsets[:-1]) for group in rows.groups}
     sizes = noise.widths(config.denoise, counts, layout, exact=not codec.special)
     last = last_sentinel(config, codec)
@@ -98,8 +97,7 @@ def fill_gaps(
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
-    split = 'test' if 'test' in dataset.splits else 'dev'
-    return gaps.show(fill_gaps(trained, dataset, split, gaps.SHOWN))
+    return gaps.show(fill_gaps(trained, dataset, dataset.shown_split, gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

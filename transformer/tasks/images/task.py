@@ -97,7 +97,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
     A figure has the rollout of attention over its first images.
     """
-    labels, split = trained.codecs['label'], 'test' if 'test' in dataset.splits else 'dev'
+    labels, split = trained.codecs['label'], dataset.shown_split
     fields = dataset.splits[split].fields
     pixels = fields['image'].values
     names = [best.text for best, *_ in likeliest(trained, pixels)]

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from transformer.config import Config
-from transformer.data import text_input
-from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words
 from transformer.data.rows import padded
+from transformer.data.text_input import row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -33,14 +32,6 @@ def reading(config: Config) -> Reading:
     return Reading({'text': Words(config.data.language, 'data.language'), 'tags': Tags(of='text')}, options)
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out sentences, which are cut to the table of learned positions outside training."""
-    sentences, train = dataset.splits[split], config.train
-    if config.model.positions == 'learned' and split != 'train':
-        sentences = text_input.cut_with_warning(sentences, config.model.max_len, split)
-    return RowBatches(sentences, config.data, train.microbatches, train.seed, split == 'train')
-
-
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Computes the cross-entropy of each word's tag at its first piece, smoothed in training."""
     batch = losses.all_rows(batch)
@@ -56,7 +47,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     If the training split is available, `baseline` is the accuracy of each word's most frequent tag there. The
     output lines are the tags of each sentence.
     """
-    rows = batches(trained.config, dataset, split)
+    rows = row_batches(trained.config, dataset, split)
     means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
     sentences = [line.split(' ') for line in dataset.texts(split)['text']]
     names, numbers = trained.codecs['tags'].names, dataset.splits[split].fields['tags']
@@ -158,7 +149,7 @@ def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> 
 
 TASK = Task(
     reading=reading,
-    batches=batches,
+    batches=row_batches,
     sums=sums,
     evaluate=evaluate,
     measures=(

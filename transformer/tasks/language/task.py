@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, RowBatches
+from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.running import Running, Streams, Windows
@@ -61,9 +61,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     if data.carry:
         return Streams(documents, data, train.microbatches, train.seed, training)
     if data.batching != 'running':
-        if config.model.positions == 'learned' and not training:
-            documents = text_input.cut_with_warning(documents, config.model.max_len, split)
-        return RowBatches(documents, data, train.microbatches, train.seed, training)
+        return text_input.row_batches(config, dataset, split)
     if training:
         return Running(documents, data, train.microbatches, train.seed, training)
     return Windows(documents, data, train.microbatches, data.row_len)

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import Batches, NoisyBatches, RowBatches, by_bits
+from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Lines, Reading, Text
 from transformer.data.sources import reader
@@ -40,23 +40,20 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
     Outside training, texts are cut to the table of learned positions.
     """
-    data, train, training = config.data, config.train, split == 'train'
-    texts, codec = dataset.splits[split], dataset.codecs['text']
+    train, codec = config.train, dataset.codecs['text']
     ordinary = codec.ordinary_pieces()
     begins = codec.begins_words() if config.masked.words else None
     noise = by_bits(lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins), 3)
     if config.masked.next_sentence:
-        chunks = Chunks(texts, data, train.microbatches, train.seed, split, codec.encode(''))
+        texts = dataset.splits[split]
+        chunks = Chunks(texts, config.data, train.microbatches, train.seed, split, codec.encode(''))
 
         def pairs(batch: Batch, generators: list[np.random.Generator]) -> Batch:
             drawn = chunks.pairs(batch, generators)
             return drawn | noise(drawn, generators)
 
         return NoisyBatches(chunks, pairs, train.seed, split)
-    if config.model.positions == 'learned' and not training:
-        texts = text_input.cut_with_warning(texts, config.model.max_len, split)
-    rows = RowBatches(texts, data, train.microbatches, train.seed, training)
-    return NoisyBatches(rows, noise, train.seed, split)
+    return NoisyBatches(text_input.row_batches(config, dataset, split), noise, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -126,8 +123,7 @@ def fill_gaps(
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
-    split = 'test' if 'test' in dataset.splits else 'dev'
-    return gaps.show(fill_gaps(trained, dataset, split, gaps.SHOWN))
+    return gaps.show(fill_gaps(trained, dataset, dataset.shown_split, gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
