@@ -95,7 +95,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows how often each class of the test set (rows) is taken for each class (columns).
 
-    A figure has the rollout of attention over its first images.
+    A figure shows the rollout of attention over the first images.
     """
     labels, split = trained.codecs['label'], dataset.shown_split
     fields = dataset.splits[split].fields
