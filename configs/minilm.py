@@ -5,11 +5,13 @@
     python run.py --config=configs/minilm.py --init_from=runs/minilm --config.data.dir=FOLDER
 
 FOLDER holds SST-2 as for configs/sst2.py. With --config.data.columns=label=1,text=2 and the splits of
-configs/trec.py it classifies the types of questions.
+configs/trec.py it classifies the types of questions; with the data options of configs/cola.py it judges
+sentences; with those of configs/stsb.py and --config.classify.output=number it compares two.
 
 Reached, single trainings: SST-2 88.5 % [86.5, 90.5] of the 872 sentences of dev, in 25 minutes; TREC 94.1 %
-[92.1, 96.2] of the last tenth of its training part, in 5 minutes, on two CPU cores that much other work
-shared. The options were fixed beforehand, after published recipes.
+[92.1, 96.2] of the last tenth of its training part, in 5; CoLA, Matthews correlation 0.340 [0.251, 0.421] of
+dev in domain, in 7; STS-B, Pearson 0.868 [0.854, 0.881] of dev, in 14 minutes, on two CPU cores that much
+other work shared. The options were fixed beforehand, after published recipes.
 """
 
 from transformer.config import config_dict

@@ -93,8 +93,16 @@ FAMILY = (
         public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
     Member(
+        'MiniLM, fine-tuned, classes', 'CoLA, dev in domain', ('minilm/cola',), 'matthews', 'dev',
+        public=Public('0.278', 'BERT small, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
         'LSTM, numbers', 'STS-B, dev', ('stsb',), 'pearson',
         public=Public('0.743', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
+        'MiniLM, fine-tuned, numbers', 'STS-B, dev', ('minilm/stsb',), 'pearson',
+        public=Public('0.788', 'BERT small, pre-trained, test of GLUE', _BERT),
     ),
     Member('Transformer, tags', 'GENIA, dev', ('genia_tags/transformer',), 'accuracy'),
     Member('LSTM, tags', 'GENIA, dev', ('genia_tags/lstm',), 'accuracy'),
