@@ -146,7 +146,8 @@ def placed(tree, place: str):
 def fit_positions(config: Config, other: Config, tree, place: str, own):
     """Resizes an image classifier's learned positions to the grid of patches of the new model's images.
 
-    A class token keeps its position. Rows of the table that images do not use become 0.
+    A class token keeps its position, which is 0 if the other model has none. Rows of the table that images do
+    not use become 0.
 
     Args:
       config, other: the new model's config and the image classifier's. Other runs' trees stay as they are.

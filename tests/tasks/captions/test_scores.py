@@ -18,6 +18,14 @@ def test_words():
     assert scores.words('') == []
 
 
+def test_words_of_several_sentences():
+    """A full stop inside a text belongs to no word, so that a word is the same in each of its sentences."""
+    found = scores.words('A dog. The "dog." (A dog.) Is it 3.5 years old... in the U.S. at no. 5?')
+    assert ' '.join(found) == 'a dog the dog a dog is it 3.5 years old in the u.s at no 5'
+    two = ['a circle. a square', 'a cat'], [['a square. a circle'], ['a cat']]
+    assert scores.score(*two, 'en')['bleu1']['score'] == pytest.approx(100)
+
+
 def test_cider_by_hand():
     """Both images have `a` and `circle`, so they weigh nothing; log 2 is the weight of all the rest."""
     # Equal texts of three words: a cosine of 1 for 1-, 2- and 3-grams, and no 4-grams.

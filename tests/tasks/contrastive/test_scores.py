@@ -41,3 +41,11 @@ def test_equal_vectors_find_nothing():
     ]
     found = scores.recall(same, same, [np.array([i]) for i in range(20)])
     assert [one['score'] for one in found.values()] == [0, 0, 0]
+
+
+def test_vectors_without_numbers_find_nothing():
+    vectors, right = np.eye(20, 20, dtype=np.float32), [np.array([i]) for i in range(20)]
+    assert scores.ranks(vectors, vectors, right) == [0] * 20
+    assert scores.ranks(np.full_like(vectors, np.nan), vectors, right) == [19] * 20
+    # A wrong candidate without numbers is nearer than the right one.
+    assert scores.ranks(vectors[:1], np.where(np.arange(20)[:, None] == 7, np.nan, vectors), right) == [1]

@@ -25,13 +25,17 @@ def ranks(
     candidates: Float[np.ndarray, 'N D'],
     right: Sequence[Int[np.ndarray, ' _']],
 ) -> list[int]:
-    """Counts for each query the wrong candidates that are at least as near as its nearest right one."""
+    """Counts for each query the wrong candidates that are at least as near as its nearest right one.
+
+    All wrong candidates are counted if a right one is not a number, so that a broken model finds nothing.
+    """
     found = []
     for start in range(0, len(queries), _CHUNK):
         products = queries[start : start + _CHUNK] @ candidates.T
         for row, own in zip(products, right[start:], strict=False):
             nearest = row[own].max()
-            found.append(int(np.sum(row >= nearest) - np.sum(row[own] >= nearest)))
+            nearer = ~(row < nearest)
+            found.append(int(nearer.sum() - nearer[own].sum()))
     return found
 
 

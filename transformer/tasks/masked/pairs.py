@@ -70,8 +70,8 @@ class Chunks(Ordered):
 
         A random line of the chunk ends A. With probability 0.5, and always if the chunk has only one line, B
         begins at a random line of another document, and is filled with the lines after it; else B is the rest
-        of the chunk. If there is one document, the random line is outside the chunk. Of pairs that are too
-        long, the longer text is cut until they fit.
+        of the chunk. If there is one document, the random line is outside the chunk, and can follow a chunk
+        of one line. Of pairs that are too long, the longer text is cut until they fit.
 
         BERT's code differs:
 
