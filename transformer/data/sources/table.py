@@ -151,8 +151,7 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
     if '\t' in first:
         table = ((number, line.split('\t')) for number, line in lines)
     elif stem.endswith('.csv'):
-        reader = csv.reader(line + '\n' for _, line in lines)
-        table = ((reader.line_num, cells) for cells in reader)
+        table = _csv(path, (line for _, line in lines))
     else:
         # Such as a class, a blank and a text.
         table = ((number, line.split(' ', 1)) for number, line in lines)
@@ -161,11 +160,38 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
         line, names = next(table, (0, needed))
         for key in needed:
             _check_column(path, line, names, key)
+            if names.count(key) > 1:
+                raise ConfigError(f'{path}: line {line} has several columns {key!r}; see data.columns')
     for number, cells in table:
         if cells and needed is not None and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
         if any(cells):
             yield number, dict(zip(names, map(_without_tabs, cells), strict=False))
+
+
+def _csv(path: epath.Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields the cells of each row of a CSV file, with the row's last line.
+
+    Raises:
+      ConfigError: a quote is not closed, or the cell continues after it. A reader that allows this would take
+        the following lines, up to the next quote, for a part of the cell.
+    """
+    reader, first = csv.reader((line + '\n' for line in lines), strict=True), 1
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ConfigError(f'{path}: line {first}: {_fault(error)}') from None
+        first = reader.line_num + 1
+        yield reader.line_num, cells
+
+
+def _fault(error: csv.Error) -> str:
+    if 'new-line' in str(error):
+        return 'a carriage return outside quotes; lines end with newlines'
+    return 'a cell that begins with a quote must end with one, and quotes in it are doubled'
 
 
 def _json(path: epath.Path, number: int, line: str) -> Cells:
