@@ -90,7 +90,7 @@ def train(call: Call) -> int:
             return 0
         if show := task_of(config).show:
             shown = show(trained, dataset)
-            print('\n'.join(shown.lines))
+            print(*shown.lines, sep='\n', end='\n' if shown.lines else '')
             for name, draw in shown.figures.items():
                 draw_after_training(folder / 'figures' / f'{name}.png', draw)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
