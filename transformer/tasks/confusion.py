@@ -21,6 +21,6 @@ def table(matrix: Int[np.ndarray, 'gold predicted'], names: Sequence[str]) -> li
     """Returns the lines of a matrix with the classes' names, or no lines if there are too many classes."""
     if len(names) > MOST_CLASSES:
         return []
-    columns = [('', *names), *((name, *map(str, column)) for name, column in zip(names, matrix.T, strict=True))]
-    widths = [max(map(len, cells)) for cells in columns]
-    return ['  ' + ' '.join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
+    rows = [['', *names], *([name, *map(str, row)] for name, row in zip(names, matrix, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ['  ' + ' '.join(map(str.rjust, row, widths)) for row in rows]

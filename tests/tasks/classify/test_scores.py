@@ -40,10 +40,13 @@ def test_confusion_matrix():
 
 
 def test_confusion_table():
-    lines = confusion.table(np.array([[3, 1000], [0, 20]]), ['cat', 'automobile'])
-    assert lines == ['             cat automobile', '         cat   3       1000', '  automobile   0         20']
+    assert confusion.table(np.array([[3, 1000], [0, 20]]), ['cat', 'automobile']) == [
+        '             cat automobile',
+        '         cat   3       1000',
+        '  automobile   0         20',
+    ]
     # CIFAR-10's fits into 80 columns.
-    names = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
+    names = ['airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck']
     assert {len(line) for line in confusion.table(np.full((10, 10), 1000), names)} == {76}
     assert confusion.table(np.zeros((11, 11), int), [*map(str, range(11))]) == []
 
