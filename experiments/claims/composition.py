@@ -135,6 +135,6 @@ PANELS = (
         style=DOTS,
         legend=True,
         xmargin=0.3,
-        ylim=(0, 100),
+        ylim=(0, 104),
     ),
 )

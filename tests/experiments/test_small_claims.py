@@ -11,6 +11,7 @@ from experiments.claims import (
     averaging,
     batch_norm,
     claim,
+    composition,
     content,
     convolution,
     dropout,
@@ -35,6 +36,7 @@ from experiments.claims import (
 from experiments.claims import distance as distance_claim
 from experiments.claims import distance_bias as bias_claim
 from experiments.claims.claim import config_of
+from transformer.data.generated.scenes import captions, reader, world
 from transformer.data.rows import padded
 from transformer.data.trees import Constituent
 from transformer.nn.layers import Norm
@@ -66,6 +68,24 @@ def test_full_attention_is_linear_in_its_values_alone(monkeypatch):
     found = values.differences('full', 1)
     values._attend.cache_clear()
     assert found['value'] < 1e-6 and min(found['query'], found['key']) > 0.1
+
+
+@pytest.mark.parametrize('change', composition.CHANGES)
+def test_true_and_false_sentences(monkeypatch, change):
+    """One sentence holds and one does not; the false one names what the training has."""
+    monkeypatch.setattr(composition, 'PICTURES', 60)
+    split, kind = composition.CHANGES[change]
+    facts = {
+        picture.tobytes(): captions.facts(split, i) for i, picture in enumerate(captions.scenes(split, 0, 60))
+    }
+    pairs = composition._pairs(split, kind)
+    assert 15 < len(pairs) <= 60
+    for picture, true, false in pairs:
+        assert captions.holds(true, facts[picture.tobytes()], 'en')
+        assert captions.holds(false, facts[picture.tobytes()], 'en') is False
+        looks = [reader.read(text, 'en').mentions[0].look for text in (true, false)]
+        assert (looks[0] in world.HELD_OUT) == (split == 'unseen') and looks[1] not in world.HELD_OUT
+        assert (looks[0] == looks[1]) == (kind == 'relation')
 
 
 @pytest.mark.parametrize('similarity', lookup.SIMILARITIES)

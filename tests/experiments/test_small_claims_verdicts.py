@@ -7,6 +7,7 @@ from experiments.claims import (
     additive,
     averaging,
     batch_norm,
+    composition,
     content,
     convolution,
     dropout,
@@ -14,8 +15,10 @@ from experiments.claims import (
     exploding,
     grid,
     horizon,
+    inductive_bias,
     lookup,
     mask,
+    negatives,
     noise_scale,
     pieces,
     rank,
@@ -34,6 +37,17 @@ from experiments.claims import distance_bias as bias_claim
 def of_exploding(rate=0.0, clipped=1.0, neutral=0.001):
     exact = {str(r): {'rate': np.log(r) * (1 + rate) if r != 1 else neutral} for r in exploding.RADII}
     return {r: at | {'norm': 2.0, 'clipped': clipped} for r, at in exact.items()}
+
+
+def of_inductive_bias(few=5.0, many=2.0):
+    ahead = dict(zip(map(str, inductive_bias.PICTURES), (few, 0.0, many), strict=True))
+    network = {count: 50 + points for count, points in ahead.items()}
+    return {inductive_bias.NETWORK: network, inductive_bias.TRANSFORMER: dict.fromkeys(ahead, 50)}
+
+
+def of_composition(towers=(60, 90, 70), decoder=(80, 90, 70)):
+    shares = {composition.TOWERS: towers, composition.DECODER: decoder}
+    return {name: dict(zip(composition.CHANGES, of, strict=True)) for name, of in shares.items()}
 
 
 def of_values(value=1e-8, query=0.5, key=0.5):
@@ -141,6 +155,12 @@ JUDGED = [
     (additive, of_additive, [(5, 5)], [(3, 5), (5, 3)]),
     (grid, lambda *shares: dict(zip(grid.POSITIONS, shares, strict=True)), [(50, 60, 62, 64), (0, 2, 2, 2)],
      [(50, 60, 62, 65), (50, 51, 51, 51), (50, 49, 60, 60), (70, 60, 60, 60)]),
+    (inductive_bias, of_inductive_bias, [(), (0.1, -3)], [(0, -1), (2, 2)]),
+    (negatives, lambda *shares: dict(zip(map(str, negatives.ROWS), shares, strict=True)), [(1, 2, 3)],
+     [(1, 1, 2), (2, 3, 3)]),
+    (composition, of_composition, [(), ((60, 65, 51), (65, 66, 60))],
+     [((86, 90, 70), (95, 99, 70)), ((60, 90, 70), (64, 90, 70)), ((60, 90, 50),), ((60, 90, 90),),
+      ((60, 90, 70), (80, 70, 70))]),
     (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
 ]  # fmt: skip
 
