@@ -166,6 +166,7 @@ def test_collectives_are_named_in_parallel_alone():
 USERS = {
     'experiments/claims/beams.py',
     'experiments/claims/bottleneck.py',
+    'experiments/claims/composition.py',
     'transformer/interop/ctranslate2/engine.py',
     'transformer/interop/export_model.py',
 }

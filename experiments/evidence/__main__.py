@@ -1,4 +1,4 @@
-"""Measures how sure the paper's own numbers are, and predicts its perplexities from small trainings.
+"""Measures how sure the paper's numbers are, and predicts its perplexities.
 
     python -m experiments.evidence noise
     python -m experiments.evidence predict

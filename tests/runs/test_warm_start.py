@@ -236,6 +236,8 @@ def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, cap
         ('{}', {'data.tokenizer': 'bytes', 'data.pieces': 259}, ["data.tokenizer='bytes'", "'bpe'"]),
         ('{}', SEPARATE | {'data.pieces': 400}, ["data.vocabulary='separate'", "'joint'"]),
         ('{}', {'model.d_model': 8, 'model.d_ff': 16}, ['--init_from=', 'float32 (2, 8) there']),
+        # The first that differs in its shape, not the first that only the new model has.
+        ('{}', {'model.d_model': 8, 'model.d_ff': 16, 'model.norm': 'pre'}, ['float32 (2, 8) there']),
     ],
 )
 def test_what_cannot_be_a_start_is_refused(origin, texts, tmp_path, capfd, flag, changes, parts):

@@ -216,8 +216,8 @@ COMMANDS = {
     ),
     **{name: command_of(name, by_task) for name, by_task in OF_TASKS.items()},
     'import': Command(
-        'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
-        f'ViT or CLIP of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
+        'Make a work directory of a model that another program trained: CTranslate2, or Marian, T5, BERT, '
+        f'GPT-2, ViT or CLIP of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
         'encoder-decoder. PATH is its folder; --output is needed.',
         run.import_model,
         ('output', 'format', 'mapping'),

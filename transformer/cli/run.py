@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from etils import epath, epy
 
@@ -90,7 +90,7 @@ def train(call: Call) -> int:
             return 0
         if show := task_of(config).show:
             shown = show(trained, dataset)
-            print('\n'.join(shown.lines))
+            print(*shown.lines, sep='\n', end='\n' if shown.lines else '')
             for name, draw in shown.figures.items():
                 draw_after_training(folder / 'figures' / f'{name}.png', draw)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
@@ -126,11 +126,17 @@ def evaluate(call: Call) -> None:
     file = next(iter(paths.values()), None)
     print_scores(
         run.config,
-        {file or e.entry.get('split') or ', '.join(e.entry['files']): e.entry for e in evaluations},
+        {file or e.entry.get('split') or _list_of(e.entry['files']): e.entry for e in evaluations},
     )
     if parallel.is_primary():
         for e in evaluations:
             print(f'saved in {run.folder} as {e.name}')
+
+
+def _list_of(names: Collection[str], most: int = 3) -> str:
+    """Lists the first names, such as the folders of classes, and counts the others."""
+    more = f' and {len(names) - most} more' if len(names) > most else ''
+    return ', '.join([*names][:most]) + more
 
 
 def named_files(call: Call) -> dict[str, str]:

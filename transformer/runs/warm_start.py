@@ -224,7 +224,8 @@ def _record(config: Config, origin: WarmStart) -> dict[str, object]:
     other = fit_positions(config, run.config, theirs, origin.place, own)
     taken, left = compare_leaves(own, other)
     if not taken:
-        name, reason = next(iter(left.items()))
+        # A parameter of another shape says more than one that only one of the models has.
+        name, reason = min(left.items(), key=lambda item: item[1].startswith('only'))
         raise ConfigError(f'{origin.asked}: shares no parameter with the new model; first: {name}: {reason}')
     resized = [] if other is theirs else [name for name in taken if name.endswith(_POSITIONS)]
     params, its_origin = restore.restore_params(run.config, run.folder, origin.choice)

@@ -19,6 +19,8 @@ def counts(
 
 def table(matrix: Int[np.ndarray, 'gold predicted'], names: Sequence[str]) -> list[str]:
     """Returns the lines of a matrix with the classes' names, or no lines if there are too many classes."""
-    width = max(7, *(len(name) + 1 for name in names))
-    row = lambda name, cells: f'  {name:>{width}}' + ''.join(f'{cell:>{width}}' for cell in cells)
-    return [row('', names), *map(row, names, matrix)] if len(names) <= MOST_CLASSES else []
+    if len(names) > MOST_CLASSES:
+        return []
+    rows = [['', *names], *([name, *map(str, row)] for name, row in zip(names, matrix, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ['  ' + ' '.join(map(str.rjust, row, widths)) for row in rows]

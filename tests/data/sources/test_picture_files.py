@@ -213,6 +213,17 @@ def test_names_of_no_picture(tmp_path, name, caplog):
     assert [args[1:] for args in others] == [(1, 'c.png')]
 
 
+@pytest.mark.parametrize('archive', [None, 'p.zip'])
+def test_pictures_of_other_splits_have_a_row(tmp_path, archive, caplog):
+    write(tmp_path, 'image\ttext\na.png\tone\n', FILES, archive)
+    (tmp_path / 'dev.tsv').write_text('image\ttext\nb.png\ttwo\n')
+    train = 'all.tsv[:100],all.tsv'
+    data = dataclasses.replace(pictures_of(tmp_path, pictures=archive), train=train, dev='dev.tsv[:100]')
+    with caplog.at_level(logging.WARNING):
+        reader.READERS['table'].origins(data, READING, 'train')
+    assert [record.args[1:] for record in caplog.records] == [(1, 'c.png')]
+
+
 @pytest.mark.parametrize(
     ('row', 'entry'), [('../in/{}', 'all.tsv'), ('./{}', 'all.tsv'), ('{}', '../in/all.tsv')]
 )

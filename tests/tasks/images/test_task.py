@@ -374,6 +374,9 @@ def test_folders_are_classes(tmp_path):
     assert dataset.codecs['label'].names == ('cat', 'dog')
     assert dataset.splits['train'].fields['image'].values.shape == (40, 8, 8, 3)
     assert sorted(values_of(dataset, 'dev').tolist()) == [0] * 4 + [1] * 4
+    absolute = resolve(config_dict(OPTIONS | COLOUR | changes | {'data.dev': str(tmp_path / 'dev')}))
+    with pytest.raises(ConfigError, match='data.dev: .*/dev must be relative'):
+        tasks.prepare(absolute, tmp_path / 'cache')
     with pytest.raises(ConfigError, match=r'images\.classes=3'):
         three = resolve(config_dict(OPTIONS | COLOUR | changes))
         action.run_training(three, epath.Path(tmp_path / 'run'), '')

@@ -92,11 +92,16 @@ def exists(data: Data, name: str) -> bool:
     return any((root(data) / path).exists() for path in (name, f'{name}.gz'))
 
 
+def check_relative(data: Data, name: str, split: str) -> None:
+    """Raises ConfigError if the name of a file or folder is not relative to `data.dir`."""
+    if name.startswith('/'):
+        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(root(data))!r}')
+
+
 def find(data: Data, name: str, split: str, hint: str = '') -> epath.Path:
     """Finds a file in `data.dir`, plain or gzip; `hint` ends the error if there is none."""
     folder = root(data)
-    if name.startswith('/'):
-        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
+    check_relative(data, name, split)
     for path in (folder / name, folder / f'{name}.gz'):
         if path.exists() and not path.is_dir():
             return path

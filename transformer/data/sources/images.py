@@ -203,6 +203,7 @@ def folder_classes(data: Data) -> tuple[str, ...]:
 def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epath.Path]], list[epath.Path]]:
     """Returns the images of each class that an entry reads, sorted by name, and the other paths."""
     folder = entries.root(data) / entry.name
+    entries.check_relative(data, entry.name, split)
     if not folder.is_dir():
         raise ConfigError(f'data.{split}: no folder {folder}')
     by_class, skipped = {}, []

@@ -11,7 +11,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Columns, Example, Image, Reading, Tags, Words
+from transformer.data.fields import SPLITS, Columns, Example, Image, Reading, Tags, Words
 from transformer.data.sources import entries, images, text
 from transformer.data.sources.entries import Entry
 from transformer.data.sources.picture_files import PictureFiles
@@ -51,7 +51,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the tables of a split by their numbers of rows; hashes cover the pictures that rows name."""
-    columns, result = columns_of(data, reading), []
+    columns, result, tables = columns_of(data, reading), [], set()
     for entry in entries.parse(data, split, table=True):
         path = entries.find(data, entry.name, split)
         origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
@@ -61,13 +61,24 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
         keys = [columns[name][0] for name in reading.images()]
         if keys:
             with _pictures(data, reading, path) as pictures:
-                if split == 'train':
-                    every = (cells for _, cells in _rows(path, columns, Entry(entry.name)))
-                    pictures.warn_of_others(cells.get(key) or '' for cells in every for key in keys)
+                if split == 'train' and path not in tables:
+                    beside = tables_beside(data, path)
+                    every = itertools.chain.from_iterable(
+                        _rows(one, columns, Entry(one.name)) for one in beside
+                    )
+                    pictures.warn_of_others(cells.get(key) or '' for _, cells in every for key in keys)
+                    tables |= beside
                 named = (cells.get(key) or '' for _, cells in read[part] for key in keys)
                 origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
         result.append(origin)
     return result
+
+
+def tables_beside(data: Data, path: epath.Path) -> set[epath.Path]:
+    """Returns the tables of all splits whose pictures are in the same place as the pictures of one table."""
+    names = ((split, entry.name) for split in SPLITS for entry in entries.parse(data, split, table=True))
+    paths = {entries.find(data, name, split) for split, name in names}
+    return {path, *(one for one in paths if data.pictures is not None or one.parent == path.parent)}
 
 
 def facts(data: Data, reading: Reading) -> dict[str, object]:
@@ -151,8 +162,7 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
     if '\t' in first:
         table = ((number, line.split('\t')) for number, line in lines)
     elif stem.endswith('.csv'):
-        reader = csv.reader(line + '\n' for _, line in lines)
-        table = ((reader.line_num, cells) for cells in reader)
+        table = _csv(path, (line for _, line in lines))
     else:
         # Such as a class, a blank and a text.
         table = ((number, line.split(' ', 1)) for number, line in lines)
@@ -161,11 +171,38 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
         line, names = next(table, (0, needed))
         for key in needed:
             _check_column(path, line, names, key)
+            if names.count(key) > 1:
+                raise ConfigError(f'{path}: line {line} has several columns {key!r}; see data.columns')
     for number, cells in table:
         if cells and needed is not None and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
         if any(cells):
             yield number, dict(zip(names, map(_without_tabs, cells), strict=False))
+
+
+def _csv(path: epath.Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields the cells of each row of a CSV file, with the row's last line.
+
+    Raises:
+      ConfigError: a quote is not closed, or the cell continues after it. A reader that allows this would take
+        the following lines, up to the next quote, for a part of the cell.
+    """
+    reader, first = csv.reader((line + '\n' for line in lines), strict=True), 1
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ConfigError(f'{path}: line {first}: {_fault(error)}') from None
+        first = reader.line_num + 1
+        yield reader.line_num, cells
+
+
+def _fault(error: csv.Error) -> str:
+    if 'new-line' in str(error):
+        return 'a carriage return outside quotes; lines end with newlines'
+    return 'a cell that begins with a quote must end with one, and quotes in it are doubled'
 
 
 def _json(path: epath.Path, number: int, line: str) -> Cells:

@@ -64,7 +64,7 @@ TOOLS = {
     'picture': Tool(
         f'Draw words at the first two principal components of their vectors. {_FROM}',
         f'{_TOOLS}:picture',
-        ('VECTORS', 'WORD...'),
+        ('VECTORS', 'FILE', 'WORD...'),
         _MOST,
         ('{} picture runs/skipgram words.png king queen man woman',),
     ),
