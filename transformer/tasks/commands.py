@@ -82,6 +82,7 @@ POOL = {
         str,
         None,
         "a text's vector: the mean of all pieces', or the first piece's (default: masked.pool)",
+        'NAME',
         choices=('mean', 'first'),
     )
 }

@@ -29,6 +29,7 @@ TOOLS = {
                 str,
                 'adding',
                 'add cosines (3CosAdd) or multiply them (3CosMul)',
+                'NAME',
                 choices=('adding', 'multiplying'),
                 argument='method',
             ),
@@ -56,6 +57,7 @@ TOOLS = {
                 str,
                 'word2vec',
                 "word2vec's text, the same in binary, or GloVe's text",
+                'NAME',
                 choices=('word2vec', 'binary', 'glove'),
             )
         },
