@@ -8,8 +8,8 @@ on its batch.
 
 FOLDER holds train, dev and test, each with a folder of images for each class.
 
-Reached: 74.06 and 73.76 % of 5,000 other pictures with train.seed 1 and 2, after about 58 minutes of processor time
-each.
+Reached: 74.06 and 73.76 % of 5,000 other pictures with train.seed 1 and 2, after about 58 minutes of
+processor time each.
 """
 
 from transformer.config import config_dict
