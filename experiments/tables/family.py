@@ -119,9 +119,11 @@ FAMILY = (
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
     ),
     Member(
-        'Transformer, ViT', 'CIFAR-10, 5,000 pictures', ('cifar10/vit-seed1', 'cifar10/vit-seed2'), 'accuracy'
+        'Transformer, ViT', 'CIFAR-10, 5,000 pictures',
+        ('cifar10/vit-seed1', 'cifar10/vit-seed2'), 'accuracy',
     ),
     Member(
-        'residual network', 'CIFAR-10, 5,000 pictures', ('cifar10/resnet-seed1', 'cifar10/resnet-seed2'), 'accuracy'
+        'residual network', 'CIFAR-10, 5,000 pictures',
+        ('cifar10/resnet-seed1', 'cifar10/resnet-seed2'), 'accuracy',
     ),
 )  # fmt: skip
