@@ -1,4 +1,14 @@
-"""Captions of generated pictures by recurrent networks, for two CPU cores (Xu et al. 2015)."""
+"""Captions of generated pictures by LSTMs, the Transformer's rival, for two CPU cores (Xu et al. 2015).
+
+The data, batches, updates and first convolutions are those of captions_pictures.py. LSTMs read the patches row
+by row in both directions, and another one writes, which attends to them by additive scores. They have 451,328
+parameters, the Transformer 342,816.
+
+    python run.py --config=configs/lstm_captions.py
+
+Reached: 45.1 % [43.0, 47.1] of the 2,000 captions of the test set have only true facts, where the Transformer
+has 81.5 %, after 40 min of training on two CPU cores that much other work shared.
+"""
 
 from transformer.config import config_beside
 

@@ -112,6 +112,7 @@ FAMILY = (
         'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
     ),
     Member('Transformer, captions', 'scenes of the package', ('captions_pictures',), 'facts'),
+    Member('LSTM, attention, captions', 'scenes of the package', ('captions_pictures/lstm',), 'facts'),
     Member('Transformer, captions', 'scenes of the package, German', ('captions_pictures/german',), 'facts'),
     Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
