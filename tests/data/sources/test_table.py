@@ -94,7 +94,7 @@ def test_null_and_no_texts_in_json_are_empty(tmp_path):
         ('a.csv', 'label,text\n1,"x\n2,y\n', None, 'a.csv: line 2: a cell that begins with a quote'),
         ('a.csv', 'label,text\n1,"x\n2,"y"\n', None, 'a.csv: line 2: a cell that begins with a quote'),
         ('a.csv', 'label,text\n1,"a\nb"\n2,"He said "x""\n', None, 'a.csv: line 4: a cell that begins'),
-        ('a.csv', 'label,text\n1,"' + 'x\n' * 200_000, None, 'a.csv: line 2: a cell that begins'),
+        ('a.csv', 'label,text\n1,"' + 'x\n' * 200_000, None, 'a.csv: line 2: a cell of over 131,072'),
         ('a.csv', 'label,text\r1,x\r2,y\r', None, 'a.csv: line 1: a carriage return'),
         ('a.jsonl', '{"text": "x", "label": "y"}\n[1]\n', None, 'a.jsonl: line 2'),
         ('a.jsonl', '{"text": "x", "label": "y"}\n' + '[' * 10_000 + '\n', None, 'a.jsonl: line 2'),

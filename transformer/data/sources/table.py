@@ -202,6 +202,8 @@ def _csv(path: epath.Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str
 def _fault(error: csv.Error) -> str:
     if 'new-line' in str(error):
         return 'a carriage return outside quotes; lines end with newlines'
+    if 'limit' in str(error):
+        return f'a cell of over {csv.field_size_limit():,} characters; is a quote not closed?'
     return 'a cell that begins with a quote must end with one, and quotes in it are doubled'
 
 
