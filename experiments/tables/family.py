@@ -114,6 +114,7 @@ FAMILY = (
     Member('Transformer, captions', 'scenes of the package', ('captions_pictures',), 'facts'),
     Member('LSTM, attention, captions', 'scenes of the package', ('captions_pictures/lstm',), 'facts'),
     Member('Transformer, captions', 'scenes of the package, German', ('captions_pictures/german',), 'facts'),
+    Member('Transformer, captions', 'Flickr8k, 125 of 1,000', ('captions_flickr8k',), 'cider'),
     Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
         'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
