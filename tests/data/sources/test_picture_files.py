@@ -170,7 +170,7 @@ def test_dataset_of_a_table_of_pictures(tmp_path, archive, caplog):
     with caplog.at_level(logging.WARNING):
         dataset = cache.prepare(data, READING, tmp_path / 'cache')
     messages = [record.getMessage() for record in caplog.records]
-    assert [text for text in messages if 'other.png' in text and '1 pictures' in text]
+    assert [text for text in messages if 'other.png' in text and ': 1, ' in text]
     assert [text for text in messages if 'data.dev' in text and '1 unreadable' in text]
     splits = dataset.manifest['splits']
     assert {name: entry['pairs'] for name, entry in splits.items()} == {'train': 2, 'dev': 2, 'test': 1}

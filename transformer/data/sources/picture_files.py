@@ -103,7 +103,7 @@ class PictureFiles:
         )
         if others:
             log.warning(
-                '%s: %d pictures are in no row of the tables; the first is %s',
+                '%s: pictures in no row of the tables: %d, such as %s',
                 self.place, len(others), others[0],
             )  # fmt: skip
 
