@@ -122,7 +122,7 @@ FAMILY = (
     ),
     Member(
         'Transformer, ViT', 'CIFAR-10, 5,000 pictures',
-        ('cifar10/vit-seed1', 'cifar10/vit-seed2'), 'accuracy',
+        ('cifar10/vit-seed1', 'cifar10/vit-seed2', 'cifar10/vit-seed3'), 'accuracy',
     ),
     Member(
         'residual network', 'CIFAR-10, 5,000 pictures',
