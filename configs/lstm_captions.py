@@ -1,6 +1,6 @@
 """Captions of generated pictures by LSTMs, the Transformer's rival, for two CPU cores (Xu et al. 2015).
 
-The data, batches, updates and first convolutions are those of captions_pictures.py. LSTMs read the patches
+Data, batches, updates and first convolutions are as in captions_pictures.py. LSTMs read the patches
 row by row in both directions, and another one writes, which attends to them by additive scores. They have
 451,328 parameters, the Transformer 342,816.
 

@@ -6,7 +6,7 @@
 
 FOLDER holds SST-2 as for configs/sst2.py. With --config.data.columns=label=1,text=2 and the splits of
 configs/trec.py it classifies the types of questions; with the data options of configs/cola.py it judges
-sentences; with those of configs/stsb.py and --config.classify.output=number it compares two. With
+sentences; with the ones of configs/stsb.py and --config.classify.output=number it compares two. With
 --config.train.task=answers --config.data.columns=None and the source, splits and lengths of configs/squad.py
 it answers questions (not trained here).
 

@@ -73,13 +73,14 @@ def test_full_attention_is_linear_in_its_values_alone(monkeypatch):
 @pytest.mark.parametrize('change', composition.CHANGES)
 def test_true_and_false_sentences(monkeypatch, change):
     """One sentence holds and one does not; the false one names what the training has."""
-    monkeypatch.setattr(composition, 'PICTURES', 60)
+    monkeypatch.setattr(composition, 'PICTURES', 250)
     split, kind = composition.CHANGES[change]
     facts = {
-        picture.tobytes(): captions.facts(split, i) for i, picture in enumerate(captions.scenes(split, 0, 60))
+        picture.tobytes(): captions.facts(split, i)
+        for i, picture in enumerate(captions.scenes(split, 0, 250))
     }
     pairs = composition._pairs(split, kind)
-    assert 15 < len(pairs) <= 60
+    assert 60 < len(pairs) <= 250
     for picture, true, false in pairs:
         assert captions.holds(true, facts[picture.tobytes()], 'en')
         assert captions.holds(false, facts[picture.tobytes()], 'en') is False

@@ -11,7 +11,7 @@ from transformer.tasks.findings import Finding, Outcome
 
 
 def diagnose(run: Run, split: str, changes: Mapping[str, object]) -> tuple[Outcome, list[Finding]]:
-    """Finds what may be wrong with a training and its scores: those of a split, or of the last evaluation.
+    """Finds what may be wrong with a training and with the scores of a split, or of the last evaluation.
 
     The parameters are not read. Without scores of the split, only the training itself is examined.
     """

@@ -1,4 +1,7 @@
-"""Datasets outside the cache: a work directory's copy of dev and test, and texts in a user's files."""
+"""Texts as tasks read them: batches cut to a table of positions, and datasets outside the cache.
+
+The latter are a work directory's copy of dev and test, and texts in a user's files.
+"""
 
 import dataclasses
 import logging

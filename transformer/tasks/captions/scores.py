@@ -54,7 +54,7 @@ def words(text: str) -> list[str]:
     """Splits a caption into the Penn Treebank's words, in lower case and without punctuation.
 
     The rules take a text for one sentence, and leave full stops inside it at their words. They are removed
-    here, even those of abbreviations.
+    here, even from abbreviations.
     """
     found = treebank.TreebankWordTokenizer().tokenize(text.lower(), convert_parentheses=True)
     return [word for word in (one.rstrip('.') for one in found) if word and word not in _PUNCTUATION]
