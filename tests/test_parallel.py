@@ -164,6 +164,9 @@ def start_processes(program: str, arguments: list[str]) -> list[subprocess.Popen
         free.bind(('127.0.0.1', 0))
         address = f'127.0.0.1:{free.getsockname()[1]}'
     run = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': str(len(arguments))}
+    # With the eight devices of these tests in each, two cores have too few threads for the collectives: the
+    # result is there, but at times one of them never ends, nor does its process.
+    run['XLA_FLAGS'] = '--xla_force_host_platform_device_count=1'
     return [
         subprocess.Popen(
             [sys.executable, '-c', program, argument],
