@@ -182,6 +182,19 @@ def test_retrieval_in_both_directions(folder):
     assert vectors.retrieve_texts(trained(), paths[:2], texts=lines, best=3) == found
 
 
+def test_a_folder_with_damaged_and_hidden_images(folder, caplog):
+    """They are left out, the damaged ones with a count, and the others are found."""
+    lines = ['red 0', 'blue 1']
+    before = vectors.retrieve(trained(), lines, images=str(folder), best=6)
+    for name in ('0a.png', '7.jpg', '._1.png'):
+        (folder / name).write_bytes(b'none')
+    assert vectors.retrieve(trained(), lines, images=str(folder), best=6) == before
+    [message] = caplog.messages
+    assert f'images={folder}: left out 2 ' in message and f'{folder}/0a.png' in message
+    with pytest.raises(image_files.UnreadableFile, match='7.jpg'):
+        vectors.retrieve(trained(), lines, images=[folder / '0.png', folder / '7.jpg'])
+
+
 def test_lines_of_a_file_of_texts(folder, caplog):
     """Only a newline ends a line; empty lines are none, equal ones are one, and a long one is named."""
     lines, path = ['red\x0c0', 'blue\u2028\x851', 'a' * 40], folder / 'lines'

@@ -11,6 +11,7 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
+from transformer.data.fields import Image
 from transformer.data.rows import padded, stacked
 from transformer.data.sources import images as image_files
 from transformer.data.sources import text as text_files
@@ -114,12 +115,20 @@ def retrieve(
     first: int = 0,
     on_done: OnDone = lambda count: None,
 ) -> list[list[Hypothesis]]:
-    """Returns the `best` image files of `images`, a folder or a list, for each line, with their cosines."""
+    """Returns the `best` image files of `images`, a folder or a list, for each line, with their cosines.
+
+    Images of a folder that cannot be read are left out, and a warning counts them.
+    """
     if images is None or texts is not None:
         raise ConfigError(SIDES)
-    paths = _images_in(images) if isinstance(images, (str, os.PathLike)) else [*images]
-    queries, names = embed(trained, lines, first=first, on_done=on_done), list(map(str, paths))
-    return _nearest(queries, names, lambda: embed_images(trained, paths), best, 'images')
+    if isinstance(images, (str, os.PathLike)):
+        by_name = _images_in(images, image_type(trained.config))
+        names, candidates = [*by_name], lambda: embed_pixels(trained, [*by_name.values()])
+    else:
+        names = list(map(str, images))
+        candidates = lambda: embed_images(trained, names)
+    queries = embed(trained, lines, first=first, on_done=on_done)
+    return _nearest(queries, names, candidates, best, 'images')
 
 
 def retrieve_texts(
@@ -154,11 +163,20 @@ def _candidates(texts: epath.PathLike | Iterable[str]) -> Mapping[str, str]:
     return places
 
 
-def _images_in(folder: epath.PathLike) -> list[epath.Path]:
-    """Lists the images in a folder, sorted by name."""
+def _images_in(folder: epath.PathLike, size: Image) -> Mapping[str, UInt8[np.ndarray, 'h w c']]:
+    """Reads the images in a folder, but for hidden ones, sorted by name."""
     path = epath.Path(folder)
     there = sorted(path.iterdir()) if path.is_dir() else []
-    found = [one for one in there if one.suffix.lower() in image_files.SUFFIXES]
+    found, unread = {}, []
+    for one in there:
+        if one.suffix.lower() in image_files.SUFFIXES and not image_files.is_hidden(one.name):
+            try:
+                found[str(one)] = image_files.read(one, size)
+            except image_files.PictureError as error:
+                unread.append(error)
+    if unread:
+        message = 'images=%s: left out %d that cannot be read, the first: %s'
+        logging.warning(message, folder, len(unread), unread[0])
     if not found:
         raise ConfigError(f'images={folder}: no folder with {", ".join(image_files.FORMATS)}')
     return found
