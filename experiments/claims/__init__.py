@@ -21,6 +21,7 @@ from experiments.claims import (
     ensemble,
     exploding,
     extrapolation,
+    few_shot,
     gradients,
     grid,
     head_count,
@@ -57,6 +58,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive, grid, inductive_bias, negatives, composition,
+        additive, grid, inductive_bias, negatives, composition, few_shot,
     )
 }  # fmt: skip

@@ -18,6 +18,7 @@ from experiments.claims import (
     ensemble,
     exploding,
     extrapolation,
+    few_shot,
     horizon,
     lookup,
     noise_scale,
@@ -232,6 +233,63 @@ def test_shares_that_are_recalled(monkeypatch):
     assert list(found) == list(recall.LAYERS)
     assert all(list(shares.values()) == [1, 1, 1, 0, 0, 0] for shares in found.values())
     assert trained == [('recurrent', (30, 163), 300)] * 3 + [('transformer', (30, 163), 300)]
+
+
+def test_texts_of_keys_with_their_values():
+    drawn = few_shot.texts(np.random.default_rng(1), 40)
+    tokens = drawn.batch['text'].tokens.reshape(40, few_shot.PAIRS, 2) - toys.FIRST
+    keys, values = tokens[..., 0], tokens[..., 1] - few_shot.SYMBOLS
+    assert {*np.unique([keys, values])} == {*range(few_shot.SYMBOLS)}
+    tables = {tuple(table) for table in few_shot.tables()}
+    assert len(tables) == few_shot.TABLES
+    for row in range(40):
+        # A key has one value in a text, and no other key has it.
+        assert len({*zip(keys[row], values[row], strict=True)}) == len({*keys[row]}) == len({*values[row]})
+        for pair in range(few_shot.PAIRS):
+            before = [p for p in range(pair) if keys[row, p] == keys[row, pair]]
+            assert np.flatnonzero(drawn.same[row, pair]).tolist() == before
+            weight = drawn.batch['weight'].reshape(tokens.shape)[row, pair]
+            assert weight.tolist() == [0, bool(before) or row % 2 == 1]
+        of_table = any(
+            all(table[k] == v for k, v in zip(keys[row], values[row], strict=True)) for table in tables
+        )
+        assert of_table == drawn.recurring[row] == (row % 2 == 1)
+
+
+def test_attention_of_heads_that_copy(monkeypatch):
+    """The best head gives 0.7 to the piece that the value to copy is read at, the others 0.7 to its key."""
+    drawn = few_shot.texts(np.random.default_rng(0), 6)
+    size = 2 * few_shot.PAIRS
+    weights = np.full((6, 4, size, size), 0.3 / size)
+    for row, pair in zip(*np.nonzero(drawn.same.any(axis=-1)), strict=True):
+        earlier = drawn.same[row, pair].argmax()
+        weights[row, :3, 2 * pair + 1, 2 * earlier + 1] += 0.7
+        weights[row, 3, 2 * pair + 1, 2 * earlier + 2] += 0.7
+    even = np.full_like(weights, 1 / size)
+    layers = {f'layer_{n}': {'self_attention': {'weights': [w]}} for n, w in enumerate((even, weights))}
+    monkeypatch.setattr(few_shot, '_sown', lambda config: lambda params, batch: {'decoder': layers})
+    config = config_of(toys.LANGUAGE_MODEL | few_shot.MODEL | {'model.N': 2})
+    same = drawn.same[::2].sum(axis=-1)
+    expected = 0.7 + 0.3 / size * same[same > 0].mean()
+    assert few_shot.copying(config, None, drawn) == pytest.approx(expected)
+
+
+def test_answers_by_examples(monkeypatch):
+    for name, value in {'UPDATES': 4, 'STEPS': (2, 4), 'TESTED': 400, 'ROWS': 8}.items():
+        monkeypatch.setattr(few_shot, name, value)
+
+    def answers(config, params, batch):
+        """All right with two layers; with one layer those of the last eight pairs."""
+        first_half = np.arange(batch['text'].tokens.shape[1]) < few_shot.PAIRS
+        wrong = first_half & (config.model.N == 1)
+        return np.where(wrong, 0, batch['text'].tokens)
+
+    monkeypatch.setattr(toys, 'answers', answers)
+    found = few_shot.measure(1)
+    assert found['2 layers']['recalled'] == [1, 1] and found['2 layers']['applied'] == [1] * few_shot.PAIRS
+    assert found['1 layer']['applied'] == [0] * 8 + [1] * 8
+    assert 0.5 < found['1 layer']['recalled'][0] < 1
+    assert all(0 < share < 0.5 for share in found['1 layer']['copying'] + found['2 layers']['copying'])
 
 
 def test_biases_that_are_compared(monkeypatch):

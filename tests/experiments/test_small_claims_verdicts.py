@@ -13,6 +13,7 @@ from experiments.claims import (
     dropout,
     ensemble,
     exploding,
+    few_shot,
     grid,
     horizon,
     inductive_bias,
@@ -127,6 +128,16 @@ def of_additive(seconds, mib):
     return {'dot': at(1.0, 2.0), 'additive': at(seconds, 2 * mib)}
 
 
+def of_few_shot(recalled=0.95, applied=0.95, apart=100, one=0.4):
+    """Recall of two layers passes one half at update 600, and copying `apart` updates later."""
+    from_update = lambda first, value: [value if step >= first else 0.1 for step in few_shot.STEPS]
+    half = few_shot.PAIRS // 2
+    two = {'recalled': from_update(600, recalled), 'copying': from_update(600 + apart, 0.6)}
+    two['applied'] = [0.0] * half + [applied] * half
+    single = {'recalled': [one] * len(few_shot.STEPS), 'copying': two['copying'], 'applied': two['applied']}
+    return dict(zip(few_shot.LAYERS, (single, two), strict=True))
+
+
 # A claim's module, a measurement of one seed, what holds, and what does not.
 JUDGED = [
     (exploding, of_exploding, [(), (0.09,)], [(0.11,), (-0.2,), (0.0, 1.1), (0.0, 0.9), (0.0, 1.0, -0.02)]),
@@ -161,6 +172,8 @@ JUDGED = [
     (composition, of_composition, [(), ((60, 65, 51), (65, 66, 60))],
      [((86, 90, 70), (95, 99, 70)), ((60, 90, 70), (64, 90, 70)), ((60, 90, 50),), ((60, 90, 90),),
       ((60, 90, 70), (80, 70, 70))]),
+    (few_shot, of_few_shot, [(), (1.0, 1.0, -100, 0.1)],
+     [(0.94,), (1.0, 0.94), (1.0, 1.0, 150), (1.0, 1.0, -150), (1.0, 1.0, 10_000), (1.0, 1.0, 0, 0.5)]),
     (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
 ]  # fmt: skip
 
