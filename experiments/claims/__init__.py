@@ -36,6 +36,7 @@ from experiments.claims import (
     order,
     parallelism,
     pieces,
+    power_law,
     pronoun,
     rank,
     recall,
@@ -58,6 +59,6 @@ CLAIMS = {
         extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
         batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
         content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive, grid, inductive_bias, negatives, composition, few_shot,
+        additive, grid, inductive_bias, negatives, composition, few_shot, power_law,
     )
 }  # fmt: skip

@@ -23,6 +23,7 @@ from experiments.claims import (
     lookup,
     noise_scale,
     pieces,
+    power_law,
     rank,
     recall,
     rotary,
@@ -290,6 +291,46 @@ def test_answers_by_examples(monkeypatch):
     assert found['1 layer']['applied'] == [0] * 8 + [1] * 8
     assert 0.5 < found['1 layer']['recalled'][0] < 1
     assert all(0 < share < 0.5 for share in found['1 layer']['copying'] + found['2 layers']['copying'])
+
+
+def law(x, noise, seeds=3, rng=None):
+    exact = 1.5 + 2 * (np.float64(x) / x[0]) ** -0.4
+    return exact + noise * (rng or np.random.default_rng(0)).normal(size=(seeds, len(x)))
+
+
+def test_a_power_law_is_found_and_predicts():
+    x = [4000, 9000, 20_000, 48_000, 110_000, 260_000, 620_000]
+    found = power_law.fit(x, law(x, 1e-6))
+    assert found.alpha == pytest.approx(0.4, abs=1e-4)
+    assert found.predicted == pytest.approx(law(x, 0)[0, -1], abs=1e-4)
+    rng, inside = np.random.default_rng(1), {'alpha': 0, 'mean': 0}
+    for _ in range(300):
+        losses = law(x, 0.01, rng=rng)
+        found = power_law.fit(x, losses)
+        inside['alpha'] += found.alpha_interval[0] < 0.4 < found.alpha_interval[1]
+        inside['mean'] += found.interval[0] < losses[:, -1].mean() < found.interval[1]
+    # Of intervals of 90 %, 270 of 300 with a deviation of 5.
+    assert all(250 < count < 290 for count in inside.values()), inside
+
+
+def test_sizes_and_amounts_of_one_schedule(monkeypatch):
+    """The loss here is that of the number of updates, the sentences and the parameters."""
+    monkeypatch.setattr(small_language, 'train', lambda config, seed, updates: (updates, seed))
+    monkeypatch.setattr(
+        small_language,
+        'loss',
+        lambda config, params: [*params, config.data.train_examples, config.model.d_model],
+    )
+    monkeypatch.setattr(power_law, 'prepared', lambda config: None)
+    rows = type('Rows', (), {'steps_per_epoch': 400})
+    task = type('Task', (), {'batches': staticmethod(lambda *_: rows)})
+    monkeypatch.setattr(power_law, 'task_of', lambda config: task)
+    found = power_law.measure(5)
+    assert found['size']['loss'] == [[600, 5, None, width] for width in power_law.WIDTHS]
+    updates = [50, 100, 200, 400, 800, 1600]
+    assert found['data']['loss'] == [[n, 5, k, 68] for n, k in zip(updates, power_law.SENTENCES, strict=True)]
+    # 12 d² and 13 d parameters of each of two layers, and the last LayerNorm.
+    assert found['size']['x'] == [2 * (12 * d * d + 13 * d) + 2 * d for d in power_law.WIDTHS]
 
 
 def test_biases_that_are_compared(monkeypatch):

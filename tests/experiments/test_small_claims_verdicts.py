@@ -22,6 +22,7 @@ from experiments.claims import (
     negatives,
     noise_scale,
     pieces,
+    power_law,
     rank,
     recall,
     rotary,
@@ -138,6 +139,15 @@ def of_few_shot(recalled=0.95, applied=0.95, apart=100, one=0.4):
     return dict(zip(few_shot.LAYERS, (single, two), strict=True))
 
 
+def of_power_law(size=0.0, data=0.0):
+    """Exact laws, but for the loss of the largest."""
+    x = [1000, 2000, 4000, 8000, 16_000, 32_000]
+    of = lambda more: (
+        [1 + (n / 1000) ** -0.5 + 0.001 * (-1) ** i for i, n in enumerate(x[:-1])] + [1.177 + more]
+    )
+    return {kind: {'x': x, 'loss': of(more)} for kind, more in {'size': size, 'data': data}.items()}
+
+
 # A claim's module, a measurement of one seed, what holds, and what does not.
 JUDGED = [
     (exploding, of_exploding, [(), (0.09,)], [(0.11,), (-0.2,), (0.0, 1.1), (0.0, 0.9), (0.0, 1.0, -0.02)]),
@@ -174,6 +184,7 @@ JUDGED = [
       ((60, 90, 70), (80, 70, 70))]),
     (few_shot, of_few_shot, [(), (1.0, 1.0, -100, 0.1)],
      [(0.94,), (1.0, 0.94), (1.0, 1.0, 150), (1.0, 1.0, -150), (1.0, 1.0, 10_000), (1.0, 1.0, 0, 0.5)]),
+    (power_law, of_power_law, [(), (0.001, 0.001)], [(0.1,), (-0.1,), (0, 0.1), (0, -0.1)]),
     (content, lambda *given: dict(zip(content.CLASSES, given, strict=True)), [(2, 1)], [(1, 1), (1, 2)]),
 ]  # fmt: skip
 

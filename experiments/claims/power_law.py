@@ -1,0 +1,129 @@
+"""The loss is a power law of the model's size and of the data: small models predict that of larger ones."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from scipy import optimize, stats
+
+from experiments.claims import small_language
+from experiments.claims.claim import Measurements, Verdict, prepared
+from transformer.config import Config
+from transformer.nn import models
+from transformer.tasks import task_of
+
+WIDTHS, UPDATES = (12, 18, 28, 44, 68, 104, 160), 600
+SENTENCES, WIDTH, EPOCHS = (375, 750, 1500, 3000, 6000, 12000), 68, 4
+SEEDS, CONFIDENCE = 3, 0.9
+KINDS = {'size': 'parameters without embeddings', 'data': 'sentences'}
+SOURCE = 'Kaplan et al. 2020, §3; Hoffmann et al. 2022, §3.3'
+CRITERION = (
+    f'{UPDATES} updates of decoders of two layers, d_model {WIDTHS[0]} to {WIDTHS[-1]}, on the German of the '
+    f'grammar, and {EPOCHS} epochs of one of d_model {WIDTH} on {SENTENCES[0]} to {SENTENCES[-1]:,} of its '
+    'sentences, all with one schedule: E + A x^-alpha is fitted to the last losses on dev by parameters x '
+    f'(without embeddings) or sentences x, without the largest; the {CONFIDENCE:.0%} interval of its '
+    'prediction contains the mean loss of the largest, in both'
+)
+
+
+class Fit(NamedTuple):
+    """A power law that was fitted, and its prediction. Intervals are of `CONFIDENCE`."""
+
+    alpha: float
+    alpha_interval: tuple[float, float]
+    predicted: float
+    interval: tuple[float, float]
+
+
+def config_of(width: int, updates: int, sentences: int | None = None) -> Config:
+    """Returns the config of a decoder whose learning rate falls to zero at its last update."""
+    size = {'model.d_model': width, 'model.d_ff': 4 * width, 'model.N': 2, 'model.h': 2, 'model.norm': 'pre'}
+    schedule = {'train.schedule': 'linear', 'train.steps': updates, 'data.train_examples': sentences}
+    return small_language.config(size | schedule)
+
+
+def parameters(config: Config) -> int:
+    """Counts the parameters without embeddings."""
+    shapes = jax.tree_util.tree_leaves_with_path(models.parameter_shapes(config))
+    return sum(leaf.size for path, leaf in shapes if 'embedding' not in jax.tree_util.keystr(path))
+
+
+def measure(seed: int) -> dict:
+    """Measures the loss on dev by parameters and by sentences."""
+
+    def loss(config: Config) -> float:
+        return small_language.loss(config, small_language.train(config, seed, config.train.steps))
+
+    sizes = [config_of(width, UPDATES) for width in WIDTHS]
+    whole = config_of(WIDTH, UPDATES)
+    epoch = task_of(whole).batches(whole, prepared(whole), 'train').steps_per_epoch
+    updates = [round(EPOCHS * epoch * n / SENTENCES[-1]) for n in SENTENCES]
+    amounts = [config_of(WIDTH, count, n) for n, count in zip(SENTENCES, updates, strict=True)]
+    return {
+        'size': {'x': list(map(parameters, sizes)), 'loss': list(map(loss, sizes))},
+        'data': {'x': list(SENTENCES), 'loss': list(map(loss, amounts))},
+    }
+
+
+def fit(x: Sequence[float], losses: Float[np.ndarray, 'S N']) -> Fit:
+    """Fits E + A x^-alpha to each seed's losses by least squares, without the last x, which it predicts.
+
+    The intervals are those of linearised least squares: the prediction's counts the noise of the mean over
+    the seeds, and that of the fitted law.
+    """
+    scale = x[0]
+    law = lambda x, floor, above, alpha: floor + above * (x / scale) ** -alpha
+    seeds, places = len(losses), np.tile(np.float64(x[:-1]), len(losses))
+    observed = losses[:, :-1].ravel()
+    start = (0.5 * observed.min(), 0.5 * observed.max(), 0.3)
+    fitted, covariance = optimize.curve_fit(
+        law, places, observed, start, bounds=([0, 0, 0], [np.inf, np.inf, 3])
+    )
+    free = len(observed) - len(fitted)
+    noise = np.sum((observed - law(places, *fitted)) ** 2) / free
+    floor, above, alpha = fitted
+    ratio = (x[-1] / scale) ** -alpha
+    slope = np.array([1, ratio, -above * ratio * np.log(x[-1] / scale)])
+    error = float(np.sqrt(slope @ covariance @ slope + noise / seeds))
+    t, predicted = float(stats.t.ppf((1 + CONFIDENCE) / 2, free)), float(law(x[-1], *fitted))
+    ends = lambda middle, error: (middle - t * error, middle + t * error)
+    return Fit(
+        float(alpha), ends(float(alpha), float(np.sqrt(covariance[2, 2]))), predicted, ends(predicted, error)
+    )
+
+
+def judge(measurements: Measurements) -> Verdict:
+    holds, parts = True, []
+    for kind in KINDS:
+        losses = np.array([m[kind]['loss'] for m in measurements])
+        found, last = fit(measurements[0][kind]['x'], losses), losses[:, -1].mean()
+        low, high = found.interval
+        holds = holds and low <= last <= high
+        of_alpha = ', '.join(f'{end:.2f}' for end in found.alpha_interval)
+        parts.append(
+            f'by {kind}: alpha {found.alpha:.2f} [{of_alpha}], predicted {found.predicted:.3f} '
+            f'[{low:.3f}, {high:.3f}], found {last:.3f}'
+        )
+    return Verdict(bool(holds), '; '.join(parts))
+
+
+def _panel(kind: str):
+    def draw(axes: Axes, measurements: Measurements) -> None:
+        x = measurements[0][kind]['x']
+        losses = np.array([m[kind]['loss'] for m in measurements])
+        for of_seed in losses:
+            axes.plot(x, of_seed, '.', color='C0')
+        found = fit(x, losses)
+        low, high = found.interval
+        error = [[found.predicted - low], [high - found.predicted]]
+        axes.errorbar(x[-1:], [found.predicted], error, color='C3', capsize=4, marker='_', label='predicted')
+        axes.set(xlabel=KINDS[kind], ylabel='loss on dev', xscale='log')
+        axes.legend()
+
+    return draw
+
+
+PANELS = tuple(map(_panel, KINDS))
