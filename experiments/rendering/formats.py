@@ -51,6 +51,11 @@ class Column(NamedTuple):
         return self.kind in ('row', 'text') or self.heading == 'other'
 
 
+def names_of_rows(columns: Sequence[Column]) -> list[Column]:
+    """Returns the columns that name the rows, which are the first ones."""
+    return [column for column in columns if column.kind == 'row']
+
+
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
     """Orders columns for narrow formats, and replaces the counts by a note if all are equal."""
     pairs = [pair for c in columns if c.counts for pair in zip(c.texts, c.counts, strict=True)]
@@ -64,11 +69,11 @@ def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
 
 def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
     """Groups columns so that each group fits in a width; every group begins with the names of the rows."""
-    names, *rest = columns
-    groups = [[names]]
-    for column in rest:
-        if len(groups[-1]) > 1 and _width([*groups[-1], column]) > width:
-            groups.append([names])
+    names = names_of_rows(columns)
+    groups = [[*names]]
+    for column in columns[len(names) :]:
+        if len(groups[-1]) > len(names) and _width([*groups[-1], column]) > width:
+            groups.append([*names])
         groups[-1].append(column)
     return groups
 
@@ -87,7 +92,7 @@ def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
     width, (columns, more) = terminal_width(), compact(columns)
     if width < math.inf:
         # Texts too wide to fit beside the name of their row take several lines.
-        room = max(int(width) - _width(columns[:1]) - GAP, 1)
+        room = max(int(width) - _width(names_of_rows(columns)) - GAP, 1)
         wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
         columns = [c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in columns]
     parts = [_plain(block, narrow=width < math.inf) for block in blocks(columns, width)]
@@ -178,12 +183,13 @@ def choose(columns: Sequence[Column], names: str | None) -> list[Column]:
     """
     if names is None:
         return list(columns)
-    first, *rest = columns
-    known = dict.fromkeys(column.heading for column in rest)
+    named = names_of_rows(columns)
+    known = dict.fromkeys(column.heading for column in columns)
     chosen = dict.fromkeys(name.strip() for name in names.split(','))
     if unknown := [name for name in chosen if name not in known]:
         raise ConfigError(f'--columns={unknown[0]}: no such column; choose among {", ".join(known)}')
-    return [first, *(column for name in chosen for column in rest if column.heading == name)]
+    others = columns[len(named) :]
+    return [*named, *(column for name in chosen for column in others if column.heading == name)]
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:

@@ -47,13 +47,13 @@ def read(member: Member, root: pathlib.Path = RESULTS) -> Ours:
     entries = [result['scores'][member.split] for result, _ in found]
     score = statistics.mean(measure.value(entry) for entry in entries)
     interval = measure.interval(entries[0]) if len(entries) == 1 else None
-    ends = f' [{", ".join(map(measure.format, interval))}]' if interval else ''
+    ends = ', '.join(measure.format(end).removesuffix(' %') for end in interval or ())
     machine = found[0][0]['hardware']
     return Ours(
         measure.meaning,
         measure.better,
         score,
-        f'{measure.format(score)}{ends}',
+        measure.format(score) + (f' [{ends}]' if interval else ''),
         found[0][0]['params'],
         statistics.mean(result['seconds'] for result, _ in found),
         f'{machine["cpus"]} CPU cores' if machine['platform'] == 'cpu' else machine['device'],
@@ -65,7 +65,7 @@ def columns(members: Sequence[Member] = FAMILY, root: pathlib.Path = RESULTS) ->
     ours, publics = [read(member, root) for member in members], [member.public for member in members]
     return [
         Column('model', 'row', [member.model for member in members]),
-        Column('data', 'text', [member.data for member in members]),
+        Column('data', 'row', [member.data for member in members]),
         Column('measure', 'text', [one.meaning for one in ours]),
         Column('ours', 'score', [one.text for one in ours], [len(member.runs) for member in members]),
         Column('public', 'score', [public.number if public else '' for public in publics]),

@@ -21,8 +21,8 @@ class Member(NamedTuple):
     """A model and its data: a row of the table.
 
     Attributes:
-      model: its kind and task.
-      data: the data on which it is scored.
+      model: its kind.
+      data: the task's data on which it is scored.
       runs: the folders of its trainings in experiments/results, which differ in their seeds.
       measure: a measure of its task.
       split: the scores of result.json.
@@ -39,89 +39,89 @@ class Member(NamedTuple):
 
 _BERT = 'google-research/bert'
 FAMILY = (
-    Member('Transformer, translation', 'grammar of the package', ('grammar',), 'bleu'),
+    Member('Transformer', 'grammar, translation', ('grammar',), 'bleu'),
     Member(
-        'Transformer, translation', 'Multi30k, 2016', ('multi30k',), 'bleu',
+        'Transformer', 'Multi30k, 2016', ('multi30k',), 'bleu',
         public=Public('39.0', 'recurrent, lowercased and tokenised', 'Multi30k, the organisers'),
     ),
-    Member('LSTM, attention, translation', 'Multi30k, 2016', ('architectures/lstm-attention-seed1',), 'bleu'),
-    Member('GRU, attention, translation', 'Multi30k, 2016', ('architectures/gru-attention-seed1',), 'bleu'),
-    Member('convolutional, translation', 'Multi30k, 2016', ('architectures/convolutional-seed1',), 'bleu'),
+    Member('LSTM, attention', 'Multi30k, 2016', ('architectures/lstm-attention-seed1',), 'bleu'),
+    Member('GRU, attention', 'Multi30k, 2016', ('architectures/gru-attention-seed1',), 'bleu'),
+    Member('convolutional', 'Multi30k, 2016', ('architectures/convolutional-seed1',), 'bleu'),
     Member(
-        'Transformer, translation', 'newstest2014, 228,000 pairs', ('news_small',), 'bleu',
+        'Transformer', 'newstest2014, 228,000 pairs', ('news_small',), 'bleu',
         public=Public('24.38', 'base, trained on WMT 2014', 'Joey NMT'),
     ),
-    Member('Transformer, parsing', 'grammar of the package', ('parsing_grammar',), 'f1'),
+    Member('Transformer', 'grammar, trees', ('parsing_grammar',), 'f1'),
     Member(
-        'Transformer, parsing', 'GENIA, dev', ('table4-genia/transformer-seed0',), 'f1',
+        'Transformer', 'GENIA, trees of dev', ('table4-genia/transformer-seed0',), 'f1',
         public=Public('83.6', "Charniak's parser, another split", 'GENIA'),
     ),
-    Member('LSTM, attention, parsing', 'GENIA, dev', ('table4-genia/lstm-attention-seed1',), 'f1'),
-    Member('Transformer, parsing', 'CRAFT, dev', ('craft_parsing',), 'f1'),
+    Member('LSTM, attention', 'GENIA, trees of dev', ('table4-genia/lstm-attention-seed1',), 'f1'),
+    Member('Transformer', 'CRAFT, trees of dev', ('craft_parsing',), 'f1'),
     Member(
-        'Transformer, transliteration', 'names, dev', ('names',), 'exact',
+        'Transformer', 'names, dev', ('names',), 'exact',
         public=Public('35.7 %', '5.6 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
     ),
     Member(
-        'convolutional, transliteration', 'names, dev',
+        'convolutional', 'names, dev',
         tuple(f'names_architectures/convolutional-seed{seed}' for seed in range(2, 7)), 'exact',
     ),
     Member(
-        'GRU, attention, transliteration', 'names, dev',
+        'GRU, attention', 'names, dev',
         tuple(f'names_architectures/gru-attention-seed{seed}' for seed in range(2, 7)), 'exact',
         public=Public('38.7 %', 'GRU, 1.7 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
     ),
-    Member('Transformer, GPT', 'grammar of the package', ('gpt_grammar',), 'grammatical'),
+    Member('GPT', 'grammar, German', ('gpt_grammar',), 'grammatical'),
     Member(
-        'Transformer, GPT', 'Tiny Shakespeare, bytes', ('gpt_shakespeare',), 'loss',
+        'GPT', 'Tiny Shakespeare, bytes', ('gpt_shakespeare',), 'loss',
         public=Public('1.88', 'characters, 3 minutes on a laptop', 'karpathy/nanoGPT'),
     ),
-    Member('Transformer, BERT', 'grammar of the package', ('bert_grammar',), 'gaps'),
+    Member('BERT', 'grammar, German', ('bert_grammar',), 'gaps'),
     Member(
-        'one layer of attention, classes', 'SST-2, dev',
+        'one attention layer', 'SST-2, dev',
         ('sst2/seed1', 'sst2/seed2', 'sst2/seed3'), 'accuracy',
         public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
     Member(
-        'MiniLM, fine-tuned, classes', 'SST-2, dev', ('minilm/sst2',), 'accuracy',
+        'MiniLM, fine-tuned', 'SST-2, dev', ('minilm/sst2',), 'accuracy',
         public=Public('89.7 %', 'BERT small, pre-trained, test of GLUE', _BERT),
     ),
-    Member('LSTM, classes', 'TREC, a tenth of train', ('trec',), 'accuracy'),
-    Member('MiniLM, fine-tuned, classes', 'TREC, a tenth of train', ('minilm/trec',), 'accuracy'),
+    Member('LSTM', 'TREC, a tenth of train', ('trec',), 'accuracy'),
+    Member('MiniLM, fine-tuned', 'TREC, a tenth of train', ('minilm/trec',), 'accuracy'),
     Member(
-        'LSTM, classes', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev',
+        'LSTM', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev',
         public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
     Member(
-        'MiniLM, fine-tuned, classes', 'CoLA, dev in domain', ('minilm/cola',), 'matthews', 'dev',
+        'MiniLM, fine-tuned', 'CoLA, dev in domain', ('minilm/cola',), 'matthews', 'dev',
         public=Public('0.278', 'BERT small, pre-trained, test of GLUE', _BERT),
     ),
     Member(
-        'LSTM, numbers', 'STS-B, dev', ('stsb',), 'pearson',
+        'LSTM', 'STS-B, dev', ('stsb',), 'pearson',
         public=Public('0.743', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
     Member(
-        'MiniLM, fine-tuned, numbers', 'STS-B, dev', ('minilm/stsb',), 'pearson',
+        'MiniLM, fine-tuned', 'STS-B, dev', ('minilm/stsb',), 'pearson',
         public=Public('0.788', 'BERT small, pre-trained, test of GLUE', _BERT),
     ),
-    Member('Transformer, tags', 'GENIA, dev', ('genia_tags/transformer',), 'accuracy'),
-    Member('LSTM, tags', 'GENIA, dev', ('genia_tags/lstm',), 'accuracy'),
-    Member('Transformer, answers', 'SQuAD 1.1, dev', ('squad',), 'f1'),
-    Member('Transformer, ViT', 'pictures of the package', ('vit_pictures',), 'accuracy'),
+    Member('Transformer', 'GENIA, tags of dev', ('genia_tags/transformer',), 'accuracy'),
+    Member('LSTM', 'GENIA, tags of dev', ('genia_tags/lstm',), 'accuracy'),
+    Member('Transformer', 'SQuAD 1.1, dev', ('squad',), 'f1'),
+    Member('ViT', 'shapes of the package', ('vit_pictures',), 'accuracy'),
     Member(
-        'Transformers, CLIP', 'scenes of the package, 1,000', ('clip_pictures',), 'text_of_image_r1'
+        'CLIP', 'scenes, 1,000 pairs', ('clip_pictures',), 'text_of_image_r1'
     ),
-    Member('Transformer, captions', 'scenes of the package', ('captions_pictures',), 'facts'),
-    Member('LSTM, attention, captions', 'scenes of the package', ('captions_pictures/lstm',), 'facts'),
-    Member('Transformer, captions', 'scenes of the package, German', ('captions_pictures/german',), 'facts'),
-    Member('Transformer, captions', 'Flickr8k, 125 of 1,000', ('captions_flickr8k',), 'cider'),
-    Member('Transformers, CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
+    Member('Transformer', 'captions of scenes', ('captions_pictures',), 'facts'),
+    Member('LSTM, attention', 'captions of scenes', ('captions_pictures/lstm',), 'facts'),
+    Member('Transformer', 'German captions of scenes', ('captions_pictures/german',), 'facts'),
+    Member('Transformer', 'captions of photographs, 125', ('captions_flickr8k',), 'cider'),
+    Member('CLIP', 'emoji, another drawer, 154', ('clip_emoji',), 'image_of_text_r1'),
     Member(
-        'Transformer, ViT', 'MNIST', ('vit_mnist',), 'accuracy',
+        'ViT', 'MNIST', ('vit_mnist',), 'accuracy',
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
     ),
     Member(
-        'Transformer, ViT', 'CIFAR-10, 5,000 pictures',
+        'ViT', 'CIFAR-10, 5,000 pictures',
         ('cifar10/vit-seed1', 'cifar10/vit-seed2', 'cifar10/vit-seed3'), 'accuracy',
     ),
     Member(

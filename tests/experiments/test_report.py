@@ -754,7 +754,8 @@ def test_caption_and_label_in_latex(workdir, capsys):
 
 
 def test_columns_of_one_heading_are_chosen_together():
-    table = [formats.Column(name, 'score', [name + str(k)]) for k, name in enumerate(['row', 'p', 'x', 'p'])]
+    table = [formats.Column('row', 'row', ['row0'])]
+    table += [formats.Column(name, 'score', [name + str(k)]) for k, name in enumerate(['p', 'x', 'p'], 1)]
     assert [column.texts for column in formats.choose(table, 'p')] == [['row0'], ['p1'], ['p3']]
 
 
@@ -922,7 +923,8 @@ def test_options_that_mean_nothing_for_a_row(capsys):
 
 
 def test_every_word_of_a_heading_is_shown(capsys, monkeypatch):
-    scores = [formats.Column(f'ΔBLEU 1-9 {last}', 'score', ['1']) for last in ('ours', '95%')]
+    scores = [formats.Column('row', 'row', ['base'])]
+    scores += [formats.Column(f'ΔBLEU 1-9 {last}', 'score', ['1']) for last in ('ours', '95%')]
     for width in ('30', '200'):
         monkeypatch.setenv('COLUMNS', width)
         assert all(word in formats.terminal(scores, []) for word in ('1-9 ours', '1-9 95%'))

@@ -23,13 +23,13 @@ def test_every_row_has_committed_results():
     assert len(set(names)) == len(names)
     by_name = dict(zip(names, records, strict=True))
     three = [stored(f'sst2/seed{seed}') for seed in (1, 2, 3)]
-    record = by_name['one layer of attention, classes', 'SST-2, dev']
+    record = by_name['one attention layer', 'SST-2, dev']
     rates = [one['scores']['test']['accuracy']['score'] for one in three]
     assert record['score'] == pytest.approx(statistics.mean(rates)) and record['runs'] == 3
     # The interval over examples of one of several runs is not that of their mean.
     assert record['text'] == f'{100 * statistics.mean(rates):.2f} %'
     assert record['seconds'] == pytest.approx(statistics.mean(one['seconds'] for one in three))
-    record = by_name['Transformer, parsing', 'GENIA, dev']
+    record = by_name['Transformer', 'GENIA, trees of dev']
     result = stored('table4-genia/transformer-seed0')
     assert record['params'] == result['params'] and record['public_number'] == '83.6'
     low, high = result['scores']['test']['evalb']['f1']['interval']
@@ -64,7 +64,17 @@ def test_formats(capsys):
     assert report.main(['report', '--table=family', '--format=markdown', '--columns=ours,source']) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith('|') for line in lines) == len(FAMILY) + 2
-    assert lines[0].count('|') == 4
+    assert [cell.strip() for cell in lines[0].split('|')] == ['', 'model', 'data', 'ours', 'source', '']
+
+
+def test_eighty_columns(capsys, monkeypatch):
+    """Each part of the table says which model and data its rows are of."""
+    monkeypatch.setenv('COLUMNS', '80')
+    assert report.main(['report', '--table=family']) == 0
+    parts = capsys.readouterr().out.split('\n\n')[:-1]
+    assert len(parts) > 1 and max(len(line) for part in parts for line in part.splitlines()) <= 80
+    assert all(part.split()[:2] == ['model', 'data'] for part in parts)
+    assert 'ours' in parts[0].splitlines()[0]
 
 
 @pytest.mark.parametrize(
