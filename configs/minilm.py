@@ -41,6 +41,7 @@ def get_config():
             'model.positions': 'learned',
             'model.max_len': 512,
             'model.token_types': 2,
+            'model.text_types': True,
             'model.norm_embedding': True,
             'model.norm_epsilon': 1e-12,
             'model.activation': 'gelu',

@@ -437,8 +437,8 @@ def test_every_axis_of_the_model_is_here():
                 # nn/test_kernels.py has what can be tested of 'flash', which runs on no CPU.
                 assert len(values) > 1 and values >= set(choices(fields[key])) - refused - {'flash'}, key
                 missing.discard(key)
-    # tasks/masked/test_task.py has what encoders alone can have.
-    assert missing == {'model.token_types'}
+    # tasks/masked/test_task.py and nn/test_encoders.py have what encoders alone can have.
+    assert missing == {'model.token_types', 'model.text_types'}
     assert len(BESIDE) == len(choices(fields['model.norm'])) * len(choices(fields['model.positions']))
 
 

@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests import programs
+from transformer import config as configs
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.nn import heads, models
-from transformer.nn.encoders import TextEncoder
-from transformer.tokens import Batch, Tokens
+from transformer.nn.encoders import TextEncoder, text_types
+from transformer.tokens import EOS, Batch, Tokens
 
 MODEL = {
     'train.task': 'masked',
@@ -198,6 +200,38 @@ def test_the_head_of_a_form(kind, task, head):
     assert type(made) is expected and getattr(made, 'pool', 'last') == 'last'
     shapes = models.parameter_shapes(config)['head']
     assert {name: leaf.shape for name, leaf in shapes.items()} == {'kernel': (16, width), 'bias': (width,)}
+
+
+def packed(*rows: list[list[int]]) -> Tokens:
+    """Lays out rows of segments, in rows of 12."""
+    tokens, segments, positions = np.zeros((3, len(rows), 12), np.int32)
+    for r, row in enumerate(rows):
+        flat = [(piece, n, i) for n, segment in enumerate(row, 1) for i, piece in enumerate(segment)]
+        tokens[r, : len(flat)], segments[r, : len(flat)], positions[r, : len(flat)] = zip(*flat, strict=True)
+    return Tokens(*map(jnp.asarray, (tokens, segments, positions)))
+
+
+def test_texts_have_types_of_their_own():
+    """As BERT's, an end has its text's type. If there are more texts than types, the last share one."""
+    text = packed([[5, 6, EOS, 7, EOS], [8, EOS], [9, EOS, EOS, 5]], [[3, EOS, 4, EOS, 5, EOS]])
+    expected = np.array([[0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 2, 0], [0, 0, 1, 1, 2, 2, 0, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(text_types(text, 3), expected)
+    np.testing.assert_array_equal(text_types(text, 2), np.minimum(expected, 1))
+    typed = config_of('transformer', **CLASSIFIED, **{'model.token_types': 2, 'model.text_types': True})
+    one_type = configs.replace(typed, {'model.text_types': False})
+    params = programs.initialize(typed, jax.random.key(0))
+    table = jax.random.normal(jax.random.key(1), (2, 16))
+    params |= {'positions': params['positions'] | {'token_types': table}}
+    vectors = lambda config, **batch: models.build(config).apply({'params': params}, batch, method='outputs')
+    found = vectors(typed, text=text)
+    close(found, vectors(one_type, text=text, types=jnp.minimum(expected, 1)))
+    assert np.abs(found - vectors(one_type, text=text)).max() > 0.1
+
+
+def test_types_of_texts_need_a_table_of_two():
+    for types in (0, 1):
+        with pytest.raises(ConfigError, match='^model.text_types.* model.token_types=2'):
+            config_of('transformer', **CLASSIFIED, **{'model.token_types': types, 'model.text_types': True})
 
 
 def test_an_unknown_number_of_classes():

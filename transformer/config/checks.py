@@ -179,6 +179,8 @@ def _check_text(config: Config) -> None:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
     if config.masked.next_sentence:
         _check_pairs(config)
+    if config.model.text_types and config.model.token_types < 2:
+        raise ConfigError(f'model.text_types=True: needs model.token_types=2, not {config.model.token_types}')
     if data.batching == 'running' and not has(config, 'running'):
         tasks = ' or '.join(tasks_with('running'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')

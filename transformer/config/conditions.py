@@ -14,6 +14,8 @@ ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE
 DECODES = ('train.task', tuple(task for task in WRITES[1] if task not in LANGUAGE[1]))
 # Encoders of texts alone.
 READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
+# Of these, what reads one text or several for one answer.
+ANSWERS = ('train.task', tuple(task for task in READS[1] if task in models_with('classes', 'spans')[1]))
 # Models that write from a text.
 PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in IMAGES[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.

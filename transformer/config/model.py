@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from transformer.config.conditions import (
+    ANSWERS,
     CONVOLUTIONAL,
     DECODES,
     ENCODES,
@@ -100,6 +101,9 @@ class Model:
         'masked.next_sentence a second text the second',
         minimum=0,
         only=(*LAYERED, *READS),
+    )
+    text_types: bool = option(
+        False, "the texts of an example have token types of their own, as BERT's", only=(*LAYERED, *ANSWERS)
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED

@@ -8,14 +8,14 @@ from typing import ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Model
 from transformer.config.tasks import Images
 from transformer.nn import matmul
 from transformer.nn.layers import ACTIVATIONS, Embedding, broadcast_like, linear
 from transformer.nn.positions import grid_sinusoid
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import EOS, Batch, Tokens
 
 
 class TextEncoder(nn.Module):
@@ -41,6 +41,8 @@ class TextEncoder(nn.Module):
         """Computes a vector for every piece."""
         text = batch['text']
         types = {'types': batch['types']} if 'types' in batch else {}
+        if self.model.text_types:
+            types = {'types': text_types(text, self.model.token_types)}
         return self.encoder(self.embedding(text.tokens), text, **types, train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B *T K']:
@@ -57,6 +59,17 @@ class TextEncoder(nn.Module):
         """Returns `factors`, and the logits of each row's class, of a head that has both."""
         x = self.outputs(batch, train=train)
         return self.answer.factors(x, batch), self.answer.classes(x)
+
+
+def text_types(text: Tokens, count: int) -> Int[Array, 'B S']:
+    """Returns the number of each piece's text among those of its segment, from 0, below `count`.
+
+    A text ends in EOS.
+    """
+    ends = (text.tokens == EOS).astype(jnp.int32)
+    before = jnp.cumsum(ends, axis=1) - ends
+    before_segment = jax.lax.cummax(jnp.where(text.positions == 0, before, 0), axis=1)
+    return jnp.minimum(before - before_segment, count - 1)
 
 
 def patches(images: UInt8[Array, '*B h w c'], size: int) -> Float[Array, '*B S P']:
