@@ -9,6 +9,7 @@ import pytest
 import toys
 
 import transformer
+from transformer import config as configs
 from transformer.cli import main as run
 from transformer.nn import ensemble
 from transformer.runs import restore
@@ -69,6 +70,11 @@ def test_windows_cover_a_paragraph_and_keep_the_question(trained):
     assert short.pieces == [*question, 100, 101, EOS]
     long = answers.windows_of(config, [*range(5, 90), EOS], context)
     assert all(len(window.pieces) <= longest and window.before <= longest // 2 for window in long)
+    # The room for a paragraph is less than the stride, and no window is without a part of it.
+    wide = configs.replace(config, {'answers.stride': longest - 2})
+    long = answers.windows_of(wide, [*range(5, 90), EOS], context)
+    assert all(window.before < len(window.pieces) - 1 for window in long)
+    assert {piece for window in long for piece in window.pieces[window.before : -1]} == set(context[:-1])
 
 
 def test_the_loss_is_that_of_both_ends_among_the_pieces_of_a_window(trained):
@@ -89,9 +95,10 @@ def test_the_loss_is_that_of_both_ends_among_the_pieces_of_a_window(trained):
 
 
 def test_spans_of_a_batch_are_the_answers(trained):
+    """Every window has one, unless questions can have none."""
     config, dataset = trained.config, trained.copied_data()
     made = task_of(config).batches(config, dataset, 'test')
-    tokenizer, seen = trained.codecs['context'], 0
+    tokenizer, seen, without = trained.codecs['context'], 0, 0
     for step in range(made.steps_per_epoch):
         batch = made.batch(step)
         for r, e in zip(*np.nonzero(batch['weight']), strict=True):
@@ -100,7 +107,8 @@ def test_spans_of_a_batch_are_the_answers(trained):
             if begin:
                 seen += 1
                 assert tokenizer.decode(own[begin : end + 1]).strip() in PLACES
-    assert seen >= 6
+            without += not begin
+    assert seen >= 6 and (without > 0) == config.answers.no_answer
 
 
 def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkeypatch):
@@ -113,6 +121,19 @@ def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkey
     [(score, begin, end), *_] = answers._best_spans(config, window, logits, 2)
     # The largest last piece is before the first: -5 + 9 with the pieces 0 or 1, or 4 + 3.
     assert (score, begin, end) == (7.0, 43, 46)
+
+
+def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monkeypatch):
+    """Windows of 3, 3 and 3 pieces whose likeliest spans are a word twice, and another between them."""
+    config = configs.replace(trained.config, {'answers.no_answer': False})
+    spans = iter([[(5.0, 0, 0)], [(3.0, 0, 0)], [(4.0, 1, 1)]])
+    monkeypatch.setattr(answers, '_best_spans', lambda *_: next(spans))
+    monkeypatch.setattr(answers, 'windows_of', lambda *_: [answers.Window([5, EOS, 100, EOS], 2, 0)] * 3)
+    of_run = restore.load(trained)[0]._replace(config=config)
+    offsets = of_run.codecs['context'].offsets('Oslo Rome')
+    first, second = ('Oslo Rome'[begin:end].strip() for begin, end in offsets[:2])
+    [found] = answers._answers(of_run, [('Where?', 'Oslo Rome')], 3, lambda count: None)
+    assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0), ('', 0.0)]
 
 
 def test_the_command_and_the_scores(trained, monkeypatch, capfd):

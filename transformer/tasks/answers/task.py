@@ -52,8 +52,8 @@ def windows_of(config: Config, question: Sequence[int], context: Sequence[int]) 
     question, context = [*question[:-1]][: longest // 2 - 1] + [EOS], context[:-1]
     room = longest - len(question) - 1
     # The last window is the first that reaches the paragraph's end.
-    last = max(len(context) - room, 0)
-    starts = range(0, last + config.answers.stride, min(config.answers.stride, room)) if last else [0]
+    last, step = max(len(context) - room, 0), min(config.answers.stride, room)
+    starts = range(0, last + step, step) if last else [0]
     return [Window([*question, *context[s : s + room], EOS], len(question), s) for s in starts]
 
 
@@ -68,7 +68,7 @@ def reading(config: Config) -> Reading:
 def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
     """Lays out the windows of every question, each with the span of the first answer, or 0, 0 without it.
 
-    In training, windows without the answer are left out, unless questions can have none.
+    Windows without the answer are left out, unless questions can have none.
     """
     fields, train = dataset.splits[split].fields, config.train
     rows, spans = [], []
@@ -77,7 +77,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
         for window in windows_of(config, fields['question'][i].tolist(), fields['context'][i].tolist()):
             shift = window.before - window.start
             inside = begin >= 0 and window.before <= begin + shift and end + shift < len(window.pieces) - 1
-            if inside or config.answers.no_answer or split != 'train':
+            if inside or config.answers.no_answer:
                 rows.append(window.pieces)
                 spans.append((begin + shift, end + shift) if inside else (0, 0))
     pieces = ragged(rows, dtype_of(dataset.codecs['context'].size))
@@ -99,7 +99,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss of all windows, exact match and F1. The output lines are the answers."""
+    """Computes the loss, exact match and F1. The output lines are the answers."""
     config, texts = trained.config, dataset.texts(split)
     rows = batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
@@ -173,9 +173,11 @@ def _answers(
         ]
         if config.answers.no_answer:
             found = sorted([*found, Hypothesis('', min(nothing[i]))], key=lambda one: -one.score)
-        # Windows overlap, so a span can occur several times.
-        distinct = list({one.text: one for one in reversed(found)}.values())[::-1]
-        results.append((distinct + [Hypothesis('', 0.0)] * best)[:best])
+        # Windows overlap, so a text can occur several times: its best score counts.
+        distinct = {}
+        for one in found:
+            distinct.setdefault(one.text, one)
+        results.append([*distinct.values(), *[Hypothesis('', 0.0)] * best][:best])
     return results
 
 
