@@ -35,7 +35,7 @@ class Texts(NamedTuple):
     """Texts of keys with their values.
 
     Attributes:
-      batch: the pieces. Only values that can be known have a weight.
+      batch: the pieces. The values of earlier keys, and all values of a table that recurs, have a weight.
       recurring: marks the texts of a table that recurs.
       same: marks for each pair the earlier pairs with the same key.
     """

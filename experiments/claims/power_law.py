@@ -1,6 +1,7 @@
 """The loss is a power law of the model's size and of the data: small models predict that of larger ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -16,16 +17,17 @@ from transformer.nn import models
 from transformer.tasks import task_of
 
 WIDTHS, UPDATES = (12, 18, 28, 44, 68, 104, 160), 600
-SENTENCES, WIDTH, EPOCHS = (375, 750, 1500, 3000, 6000, 12000), 68, 4
+SENTENCES, WIDTH, EPOCHS, BATCH = (375, 750, 1500, 3000, 6000, 12000), 68, 4, 512
 SEEDS, CONFIDENCE = 3, 0.9
 KINDS = {'size': 'parameters without embeddings', 'data': 'sentences'}
 SOURCE = 'Kaplan et al. 2020, §3; Hoffmann et al. 2022, §3.3'
 CRITERION = (
-    f'{UPDATES} updates of decoders of two layers, d_model {WIDTHS[0]} to {WIDTHS[-1]}, on the German of the '
-    f'grammar, and {EPOCHS} epochs of one of d_model {WIDTH} on {SENTENCES[0]} to {SENTENCES[-1]:,} of its '
-    'sentences, all with one schedule: E + A x^-alpha is fitted to the last losses on dev by parameters x '
-    f'(without embeddings) or sentences x, without the largest; the {CONFIDENCE:.0%} interval of its '
-    'prediction contains the mean loss of the largest, in both'
+    f'decoders of two layers, d_model {WIDTHS[0]} to {WIDTHS[-1]}, after {UPDATES} updates on the German of '
+    f'the grammar, and one of d_model {WIDTH} after {EPOCHS} epochs of {SENTENCES[0]} to {SENTENCES[-1]:,} '
+    'sentences of it, all with one schedule. E + A x^-alpha is fitted to the bits per character of dev at '
+    'the end, x being the parameters without embeddings, or the sentences. All but the largest x are fitted, '
+    f'and the {CONFIDENCE:.0%} interval of the prediction contains the mean of the seeds at the largest x, '
+    'in both'
 )
 
 
@@ -38,11 +40,20 @@ class Fit(NamedTuple):
     interval: tuple[float, float]
 
 
-def config_of(width: int, updates: int, sentences: int | None = None) -> Config:
+def config_of(width: int, updates: int, changes: Mapping[str, object] = MappingProxyType({})) -> Config:
     """Returns the config of a decoder whose learning rate falls to zero at its last update."""
     size = {'model.d_model': width, 'model.d_ff': 4 * width, 'model.N': 2, 'model.h': 2, 'model.norm': 'pre'}
-    schedule = {'train.schedule': 'linear', 'train.steps': updates, 'data.train_examples': sentences}
-    return small_language.config(size | schedule)
+    size |= {'data.row_len': 64, 'data.max_len': 64}  # no sentence is too long
+    schedule = {'train.schedule': 'linear', 'train.steps': updates}
+    return small_language.config(size | schedule | dict(changes))
+
+
+def of_amount(sentences: int) -> Config:
+    """Returns the config of a decoder that reads some sentences, in smaller batches."""
+    amount = {'data.train_examples': sentences, 'data.batch_tokens': BATCH}
+    config = config_of(WIDTH, UPDATES, amount)
+    epoch = task_of(config).batches(config, prepared(config), 'train').steps_per_epoch
+    return config_of(WIDTH, EPOCHS * epoch, amount)
 
 
 def parameters(config: Config) -> int:
@@ -52,32 +63,30 @@ def parameters(config: Config) -> int:
 
 
 def measure(seed: int) -> dict:
-    """Measures the loss on dev by parameters and by sentences."""
+    """Measures bits per character by parameters and by sentences."""
 
-    def loss(config: Config) -> float:
-        return small_language.loss(config, small_language.train(config, seed, config.train.steps))
+    def bits(config: Config) -> float:
+        params = small_language.train(config, seed, config.train.steps)
+        return small_language.bits_per_character(config, params)
 
     sizes = [config_of(width, UPDATES) for width in WIDTHS]
-    whole = config_of(WIDTH, UPDATES)
-    epoch = task_of(whole).batches(whole, prepared(whole), 'train').steps_per_epoch
-    updates = [round(EPOCHS * epoch * n / SENTENCES[-1]) for n in SENTENCES]
-    amounts = [config_of(WIDTH, count, n) for n, count in zip(SENTENCES, updates, strict=True)]
+    amounts = list(map(of_amount, SENTENCES))
     return {
-        'size': {'x': list(map(parameters, sizes)), 'loss': list(map(loss, sizes))},
-        'data': {'x': list(SENTENCES), 'loss': list(map(loss, amounts))},
+        'size': {'x': list(map(parameters, sizes)), 'bits': list(map(bits, sizes))},
+        'data': {'x': [*SENTENCES], 'bits': list(map(bits, amounts))},
     }
 
 
-def fit(x: Sequence[float], losses: Float[np.ndarray, 'S N']) -> Fit:
-    """Fits E + A x^-alpha to each seed's losses by least squares, without the last x, which it predicts.
+def fit(x: Sequence[float], bits: Float[np.ndarray, 'S N']) -> Fit:
+    """Fits E + A x^-alpha to each seed's bits by least squares, without the last x, which it predicts.
 
     The intervals are those of linearised least squares: the prediction's counts the noise of the mean over
     the seeds, and that of the fitted law.
     """
     scale = x[0]
     law = lambda x, floor, above, alpha: floor + above * (x / scale) ** -alpha
-    seeds, places = len(losses), np.tile(np.float64(x[:-1]), len(losses))
-    observed = losses[:, :-1].ravel()
+    seeds, places = len(bits), np.tile(np.float64(x[:-1]), len(bits))
+    observed = bits[:, :-1].ravel()
     start = (0.5 * observed.min(), 0.5 * observed.max(), 0.3)
     fitted, covariance = optimize.curve_fit(
         law, places, observed, start, bounds=([0, 0, 0], [np.inf, np.inf, 3])
@@ -98,8 +107,8 @@ def fit(x: Sequence[float], losses: Float[np.ndarray, 'S N']) -> Fit:
 def judge(measurements: Measurements) -> Verdict:
     holds, parts = True, []
     for kind in KINDS:
-        losses = np.array([m[kind]['loss'] for m in measurements])
-        found, last = fit(measurements[0][kind]['x'], losses), losses[:, -1].mean()
+        bits = np.array([m[kind]['bits'] for m in measurements])
+        found, last = fit(measurements[0][kind]['x'], bits), bits[:, -1].mean()
         low, high = found.interval
         holds = holds and low <= last <= high
         of_alpha = ', '.join(f'{end:.2f}' for end in found.alpha_interval)
@@ -113,14 +122,14 @@ def judge(measurements: Measurements) -> Verdict:
 def _panel(kind: str):
     def draw(axes: Axes, measurements: Measurements) -> None:
         x = measurements[0][kind]['x']
-        losses = np.array([m[kind]['loss'] for m in measurements])
-        for of_seed in losses:
+        bits = np.array([m[kind]['bits'] for m in measurements])
+        for of_seed in bits:
             axes.plot(x, of_seed, '.', color='C0')
-        found = fit(x, losses)
+        found = fit(x, bits)
         low, high = found.interval
         error = [[found.predicted - low], [high - found.predicted]]
         axes.errorbar(x[-1:], [found.predicted], error, color='C3', capsize=4, marker='_', label='predicted')
-        axes.set(xlabel=KINDS[kind], ylabel='loss on dev', xscale='log')
+        axes.set(xlabel=KINDS[kind], ylabel='bits per character of dev', xscale='log')
         axes.legend()
 
     return draw

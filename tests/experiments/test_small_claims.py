@@ -305,30 +305,33 @@ def test_a_power_law_is_found_and_predicts():
     assert found.predicted == pytest.approx(law(x, 0)[0, -1], abs=1e-4)
     rng, inside = np.random.default_rng(1), {'alpha': 0, 'mean': 0}
     for _ in range(300):
-        losses = law(x, 0.01, rng=rng)
-        found = power_law.fit(x, losses)
+        bits = law(x, 0.01, rng=rng)
+        found = power_law.fit(x, bits)
         inside['alpha'] += found.alpha_interval[0] < 0.4 < found.alpha_interval[1]
-        inside['mean'] += found.interval[0] < losses[:, -1].mean() < found.interval[1]
+        inside['mean'] += found.interval[0] < bits[:, -1].mean() < found.interval[1]
     # Of intervals of 90 %, 270 of 300 with a deviation of 5.
     assert all(250 < count < 290 for count in inside.values()), inside
 
 
 def test_sizes_and_amounts_of_one_schedule(monkeypatch):
-    """The loss here is that of the number of updates, the sentences and the parameters."""
+    """An epoch of n sentences has n / 3 batches here."""
     monkeypatch.setattr(small_language, 'train', lambda config, seed, updates: (updates, seed))
-    monkeypatch.setattr(
-        small_language,
-        'loss',
-        lambda config, params: [*params, config.data.train_examples, config.model.d_model],
-    )
+    of = lambda config, params: [
+        *params,
+        config.data.train_examples,
+        config.data.batch_tokens,
+        config.model.d_model,
+    ]
+    monkeypatch.setattr(small_language, 'bits_per_character', of)
     monkeypatch.setattr(power_law, 'prepared', lambda config: None)
-    rows = type('Rows', (), {'steps_per_epoch': 400})
-    task = type('Task', (), {'batches': staticmethod(lambda *_: rows)})
-    monkeypatch.setattr(power_law, 'task_of', lambda config: task)
+    rows = lambda config, *_: type('Rows', (), {'steps_per_epoch': config.data.train_examples // 3})
+    monkeypatch.setattr(
+        power_law, 'task_of', lambda config: type('Task', (), {'batches': staticmethod(rows)})
+    )
     found = power_law.measure(5)
-    assert found['size']['loss'] == [[600, 5, None, width] for width in power_law.WIDTHS]
-    updates = [50, 100, 200, 400, 800, 1600]
-    assert found['data']['loss'] == [[n, 5, k, 68] for n, k in zip(updates, power_law.SENTENCES, strict=True)]
+    assert found['size']['bits'] == [[600, 5, None, 1024, width] for width in power_law.WIDTHS]
+    assert found['data']['bits'] == [[4 * (n // 3), 5, n, 512, 68] for n in power_law.SENTENCES]
+    assert found['data']['x'] == [*power_law.SENTENCES]
     # 12 d² and 13 d parameters of each of two layers, and the last LayerNorm.
     assert found['size']['x'] == [2 * (12 * d * d + 13 * d) + 2 * d for d in power_law.WIDTHS]
 

@@ -140,12 +140,12 @@ def of_few_shot(recalled=0.95, applied=0.95, apart=100, one=0.4):
 
 
 def of_power_law(size=0.0, data=0.0):
-    """Exact laws, but for the loss of the largest."""
+    """Laws, nearly, but for the largest."""
     x = [1000, 2000, 4000, 8000, 16_000, 32_000]
     of = lambda more: (
         [1 + (n / 1000) ** -0.5 + 0.001 * (-1) ** i for i, n in enumerate(x[:-1])] + [1.177 + more]
     )
-    return {kind: {'x': x, 'loss': of(more)} for kind, more in {'size': size, 'data': data}.items()}
+    return {kind: {'x': x, 'bits': of(more)} for kind, more in {'size': size, 'data': data}.items()}
 
 
 # A claim's module, a measurement of one seed, what holds, and what does not.
