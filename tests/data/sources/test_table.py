@@ -122,6 +122,11 @@ def test_conll_columns(tmp_path):
     assert read(tmp_path, 'a.conllu', commented, TAGS, 'conll', columns='text=2,tags=3') == [
         ({'text': ['The'], 'tags': ['DT']}, 2)
     ]
+    universal = '1-2\tzum\t_\n1\tzu\tADP\n2\tdem\tDET\n2.1\t-\tX\n# note\n3\t10 000\tNUM\n\n4\tda\n'
+    (values, line), _ = read(tmp_path, 'b.conllu', universal, TAGS, 'conll', columns='text=2,tags=-1')
+    assert values == {'text': ['zu', 'dem', '10_000'], 'tags': ['ADP', 'DET', 'NUM']} and line == 2
+    with pytest.raises(ConfigError, match='b.conllu: line 8 has 2 columns'):
+        read(tmp_path, 'b.conllu', universal, TAGS, 'conll', columns='text=2,tags=3')
     with pytest.raises(ConfigError, match='a.conll: line 4 has 2 columns'):
         read(tmp_path, 'a.conll', content.replace('# NN B-X', '# NN'), TAGS, 'conll', columns='text=1,tags=3')
     with pytest.raises(ConfigError, match='data.columns'):

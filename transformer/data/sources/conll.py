@@ -1,15 +1,21 @@
-"""Reads CoNLL columns, plain or gzip: a word and its tags a line, a blank line between sentences."""
+"""Reads CoNLL columns, plain or gzip: a word and its tags a line, a blank line between sentences.
+
+In CoNLL-U tabs separate the columns, and a blank in a column becomes _. Comments (#) and lines that are not
+of one word of the text (1-2 and 1.1) are skipped.
+"""
 
 from collections.abc import Iterator
 
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Example, Reading
+from transformer.data.fields import SPLITS, Example, Reading
 from transformer.data.sources import entries, table, text
 from transformer.data.sources.text import SourceFile
 
 _DOCUMENT = '-DOCSTART-'  # the word of a line between two documents
+_UNIVERSAL = '.conllu'  # how the names of files in CoNLL-U end
+Sentence = list[tuple[int, list[str]]]  # the line and the cells of each word
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -19,11 +25,10 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         path = entries.find(data, entry.name, split)
         part = entry.part(sum(1 for _ in _sentences(path))) if entry.suffix else slice(0, None)
         files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
-        for number, (line, words) in enumerate(_sentences(path)):
+        for number, words in enumerate(_sentences(path)):
             if number >= part.start and (part.stop is None or number < part.stop):
-                yield Example(
-                    {name: _column(path, line, words, key) for name, key in columns.items()}, files, line
-                )
+                values = {name: _column(path, words, key) for name, key in columns.items()}
+                yield Example(values, files, words[0][0])
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
@@ -36,6 +41,17 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
         part = entry.part(sum(1 for _ in _sentences(path)))
         result.append(origin._replace(lines=part.stop - part.start))
     return result
+
+
+def facts(data: Data, reading: Reading) -> dict[str, object]:
+    """Returns how lines of CoNLL-U are read, if there are any, which earlier versions read in another way."""
+    del reading
+    listed = (entry for split in SPLITS for entry in entries.parse(data, split))
+    return {'conllu': 'words'} if any(_is_universal(entry.name) for entry in listed) else {}
+
+
+def _is_universal(name: str) -> bool:
+    return name.removesuffix('.gz').endswith(_UNIVERSAL)
 
 
 def _columns(data: Data, reading: Reading) -> dict[str, list[str]]:
@@ -51,25 +67,23 @@ def _columns(data: Data, reading: Reading) -> dict[str, list[str]]:
     return columns
 
 
-def _column(path: epath.Path, first: int, words: list[list[str]], key: int) -> list[str]:
-    for line, cells in enumerate(words, first):
+def _column(path: epath.Path, words: Sentence, key: int) -> list[str]:
+    for line, cells in words:
         if abs(key) > len(cells):
             raise ConfigError(f'{path}: line {line} has {len(cells)} columns, no column {key}')
-    return [cells[key - 1 if key > 0 else key] for cells in words]
+    return [cells[key - 1 if key > 0 else key] for _, cells in words]
 
 
-def _sentences(path: epath.Path) -> Iterator[tuple[int, list[list[str]]]]:
-    """Yields each sentence's first line and the cells of its words."""
-    words: list[list[str]] = []
-    comments = path.name.removesuffix('.gz').endswith('.conllu')
+def _sentences(path: epath.Path) -> Iterator[Sentence]:
+    words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
-        cells = line.split()
-        if cells and cells[0] != _DOCUMENT:
-            if not (comments and line.startswith('#')):
-                words.append(cells)
+        cells = ['_'.join(cell.split()) for cell in line.split('\t')] if universal else line.split()
+        if any(cells) and cells[0] != _DOCUMENT:
+            if not universal or cells[0].isdecimal():
+                words.append((number, cells))
             continue
         if words:
-            yield number - len(words), words
+            yield words
         words = []
     if words:
-        yield number - len(words) + 1, words
+        yield words

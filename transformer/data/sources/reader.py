@@ -76,7 +76,7 @@ READERS = {
         table.origins,
         facts=table.facts,
     ),
-    'conll': Reader((Words, Tags), conll.rows, conll.origins),
+    'conll': Reader((Words, Tags), conll.rows, conll.origins, facts=conll.facts),
     'squad': Reader((Text, Span), squad.rows, squad.origins),
     'trees': Reader((Text, Tree, Words, Tags), trees.rows, trees.origins),
     'grammar': Reader(
