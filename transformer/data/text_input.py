@@ -122,6 +122,21 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
     return shorter
 
 
+def cut_rows(config: Config, rows: Sequence[list[int]], first: int | None = None) -> list[list[int]]:
+    """Cuts rows to the table of learned positions, if there is one.
+
+    Args:
+      first: the number of the first row, for a warning of each row that is cut; None warns of none.
+    """
+    if config.model.positions != 'learned':
+        return [*rows]
+    longest = config.model.max_len
+    for number, row in enumerate(rows, first or 0):
+        if first is not None and len(row) > longest:
+            log.warning('line %d: only %d of its %d pieces are read', number + 1, longest, len(row))
+    return [row[:longest] for row in rows]
+
+
 def row_batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
     """Lays out a split's examples, whose texts are cut to the table of learned positions outside training."""
     examples, train, training = dataset.splits[split], config.train, split == 'train'

@@ -3,16 +3,17 @@
 import dataclasses
 import io
 import logging
+import struct
 import zipfile
 
 import numpy as np
 import PIL.Image
 import pytest
 
-from transformer.config import ConfigError, Data
+from transformer.config import ConfigError, Data, config_dict, resolve
 from transformer.data import cache, text_input
 from transformer.data.fields import Image, Label, Reading, Text
-from transformer.data.sources import reader
+from transformer.data.sources import images, reader
 
 READING = Reading({'image': Image(4, 4, 3), 'text': Text(None, '')}, ('source',))
 COLOURS = {'a.png': (250, 0, 0), 'b.png': (0, 250, 0), 'c.png': (0, 0, 250)}
@@ -131,6 +132,27 @@ def test_pictures_that_cannot_be_read(tmp_path, monkeypatch, name, archive):
     assert [row.values['text'] for row in rows(left, 'dev', report)] == ['one', 'three']
     assert report.counts == {'unreadable': 1}
     assert report.first == {'unreadable': [f'{name or "all.tsv"}:3']}
+
+
+def test_damaged_exif():
+    """A width that is a fraction, in a picture that is to be turned."""
+    fields = [(0x112, 3, 1, 6), (0x100, 5, 1, 8)]
+    exif = b'Exif\0\0II*\0' + struct.pack('<IH', 8, len(fields))
+    exif += b''.join(struct.pack('<HHII', *field) for field in fields) + bytes(4)
+    file = io.BytesIO()
+    PIL.Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(file, 'JPEG', exif=exif)
+    with pytest.raises(images.PictureError, match='^turned.jpg'):
+        images.decode(file.getvalue(), 'turned.jpg', Image(4, 4, 3))
+
+
+def test_labels_of_no_digits(tmp_path):
+    for kind, sizes in (('images-idx3', (0, 4, 4)), ('labels-idx1', (0,))):
+        head = bytes([0, 0, 8, len(sizes)]) + np.array(sizes, '>u4').tobytes()
+        (tmp_path / f'none-{kind}-ubyte').write_bytes(head)
+    options = {'train.task': 'images', 'data.source': 'idx', 'data.dir': str(tmp_path), 'data.train': 'none'}
+    config = resolve(config_dict(options | {'images.size': 4, 'images.patch': 2, 'images.pixels': 'grey'}))
+    with pytest.raises(ConfigError, match='labels'):
+        images.idx_classes(config.data)
 
 
 def test_damaged_archives(tmp_path):

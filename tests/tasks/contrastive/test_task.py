@@ -155,6 +155,11 @@ def test_zero_shot_classes_are_means_of_their_texts():
     assert not np.allclose(alone, expected, atol=1e-3)
 
 
+def test_a_long_name_of_a_class(caplog):
+    vectors.class_vectors(trained(), ['red', 'blue' * 20], ['{}', 'a {}'])
+    assert len(caplog.messages) == 2 and all(f"class '{'blue' * 20}'" in one for one in caplog.messages)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Writes six images and a file that is none."""
@@ -266,6 +271,8 @@ def test_findings():
         (bound,) = findings_of(fine | {'scale': scale})
         assert shown in bound.seen and 'train.peak_lr' in bound.change
     (alone,) = findings_of(fine | {'loss': 0.0, 'guess': 0.0}, data__batch_tokens=16 * 8)
-    assert 'one row' in alone.seen and 'train.microbatches' in alone.change
+    assert 'no others' in alone.seen and 'train.microbatches' in alone.change
+    # Rows of several pairs, or pairs that are compared with those of other rows.
+    assert findings_of(fine, data__batch_tokens=16 * 8) == []
     (equal,) = findings_of(fine, lines=['a'] * 5)
     assert "'a'" in equal.seen

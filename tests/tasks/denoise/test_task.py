@@ -21,9 +21,10 @@ from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.config.tasks import Denoise
+from transformer.data import text_input
 from transformer.nn import models
 from transformer.tasks import gaps, sums_of, task_of
-from transformer.tasks.denoise import fill, noise
+from transformer.tasks.denoise import fill, noise, task
 from transformer.tokens import EOS, UNK, Tokens
 from transformer.training.step import initial_state
 
@@ -363,6 +364,13 @@ def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch
         [('Der kleine\teine', -1.5)], [('', 0.0)], [('', 0.0)], [('', 0.0)], [('Der kleine', -1.5)]
     ]  # fmt: skip
     assert seen['numbers'] == [3, 7] and seen['pieces'] == LAST + 1
+
+
+def test_texts_without_gaps(trained, tmp_path):
+    model, file = transformer.load(trained).trained, tmp_path / 'own'
+    file.write_text('Hallo\nGuten Tag\n')
+    own = text_input.read({'text': file}, model.config.data, task.reading(model.config), model.codecs)
+    assert task.fill_gaps(model, own, text_input.SPLIT, 10) == []
 
 
 def test_the_command(trained, monkeypatch, capfd):

@@ -1,6 +1,8 @@
 """Tags of words: the loss and the scores in numpy, the usual tag, the command."""
 
+import dataclasses
 import io
+import re
 
 import jax
 import numpy as np
@@ -11,8 +13,12 @@ import transformer
 from transformer.cli import main as run
 from transformer.data.arrays import ragged
 from transformer.data.dataset import Split
+from transformer.data.text_input import cut_rows
+from transformer.runs import restore
 from transformer.tasks.labelling import conlleval
+from transformer.tasks.labelling import task as labelling
 from transformer.tasks.labelling.task import most_frequent_tags
+from transformer.tokens import EOS
 
 TAGS = {'the': 'O', 'old': 'O', 'dog': 'B-animal', 'house': 'I-animal', 'Berlin': 'B-place', 'sleeps': 'O'}
 
@@ -65,6 +71,30 @@ def test_the_command_writes_a_line_for_each_word(trained, texts, monkeypatch, ca
     for block, words, tags in zip(blocks, sentences, lines, strict=False):
         assert block.strip().split('\n') == [f'{w}\t{t}' for w, t in zip(words, tags.split(' '), strict=True)]
     assert transformer.load(trained.folder).label([''])[0][0].text == ''
+
+
+def test_rows_are_cut_to_the_table_of_positions_with_a_warning(trained, caplog):
+    config, rows = trained.config, [[5, 6, 7, EOS], [5, 6, 7, 8, EOS], [5] * 9]
+    model = dataclasses.replace(config.model, positions='learned', max_len=4)
+    learned = dataclasses.replace(config, model=model)
+    assert cut_rows(config, rows, 0) == rows
+    assert cut_rows(learned, rows) == [row[:4] for row in rows] and not caplog.messages
+    assert cut_rows(learned, rows, 7) == [row[:4] for row in rows]
+    assert [re.findall(r'\d+', message) for message in caplog.messages] == [['9', '4', '5'], ['10', '4', '9']]
+
+
+@pytest.mark.parametrize('number', [0, 7])
+def test_the_number_of_a_cut_line(trained, monkeypatch, number):
+    """The words behind the cut get the tag of the last piece that is read."""
+    seen = []
+
+    def cut(config, rows, first):
+        seen.append(first)
+        return [row[:1] for row in rows]
+
+    monkeypatch.setattr(labelling, 'cut_rows', cut)
+    [answer] = labelling.label(restore.load(trained)[0], ['a b c'], first=number)[0]
+    assert seen == [number] and len({line.split('\t')[1] for line in answer.text.splitlines()}) == 1
 
 
 def test_the_usual_tag():

@@ -452,7 +452,7 @@ def test_byte_level_pieces_and_a_prompt_for_all_lines(song, tmp_path, monkeypatc
     np.testing.assert_allclose([line['logp'] for line in written], totals, rtol=1e-6)
     assert [line['right'] for line in written] == [*(totals[:2, 0] > totals[:2, 1]).tolist(), None]
     assert shares['equal'] == 1 and shares['count'] == 2
-    plain = [one.total for one in model.likelihoods(texts)]
+    plain = [one.total for one in model.likelihoods(iter(texts))]
     assert not np.allclose(plain, totals.reshape(-1), rtol=1e-3)
     assert run.main([*call[:-1], f'--prompt={tmp_path / "none"}']) == 2
     assert b'none' in capfdbinary.readouterr().err

@@ -103,6 +103,16 @@ def test_commands(table, file, tmp_path, capfd):
         out('analogy', file, 'man', 'woman', 'king', '--count=1')[0][0]
         == table.analogy(WORDS[3:5] + ['king'], 1, 'adding')[0][0]
     )
+    assert out('analogy', file, 'Man', 'woman', 'KING', '--lowercase') == out(
+        'analogy', file, 'man', 'woman', 'king'
+    )
+    # Two parts of a file have one name.
+    parts = ': family\nman woman king queen\n: other\ncat dog king queen\n: family\nking queen man woman\n'
+    (tmp_path / 'parts.txt').write_text(parts)
+    totals = [
+        line[2].rpartition(' ')[2] for line in out('analogy', file, f'--questions={tmp_path / "parts.txt"}')
+    ]
+    assert totals == ['2', '1', '3']
     assert out('vectors', file, str(tmp_path / 'v.bin'), '--layout=binary', '--most=3')
     again = vectors.load(str(tmp_path / 'v.bin'))
     assert again.words == WORDS[:3]
@@ -120,6 +130,7 @@ def test_commands(table, file, tmp_path, capfd):
         (['analogy', 'FILE', 'king'], 'three words'),
         (['analogy', 'FILE', '--questions=bad'], 'line 2'),
         (['similarity', 'FILE', 'bad'], 'line 1'),
+        (['similarity', 'FILE', 'nan'], 'line 2'),
         (['similarity', 'FILE', 'empty'], 'empty'),
         (['similarity', 'FILE', 'blank'], 'empty'),
         (['similarity', 'empty', 'bad'], 'line 1'),
@@ -129,6 +140,7 @@ def test_commands(table, file, tmp_path, capfd):
 def test_mistakes(file, tmp_path, monkeypatch, capfd, words, named):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'empty').write_text('')
+    (tmp_path / 'nan').write_text('king\tman\t1\nking\tqueen\tnan\n')
     (tmp_path / 'blank').write_text('\n \n')
     (tmp_path / 'bad').write_text(': kind\none two three\n')
     assert run.main(['run.py', *(file if word == 'FILE' else word for word in words)]) == 2

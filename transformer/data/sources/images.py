@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import os
+import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -107,7 +108,7 @@ def decode(content: bytes, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']
             return _resize(image, size)
     except (PIL.Image.DecompressionBombWarning, PIL.Image.DecompressionBombError):
         raise PictureError(f'{name}: more than {PIL.Image.MAX_IMAGE_PIXELS:,} pixels') from None
-    except (OSError, SyntaxError, ValueError, EOFError):
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error):
         raise PictureError(f'{name}: damaged, or none of {", ".join(FORMATS)}') from None
 
 
@@ -252,7 +253,10 @@ def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 def idx_classes(data: Data) -> tuple[str, ...]:
     """Returns the numbers up to the largest label of the training split."""
     paths = [_idx_paths(data, entry.name, 'train')[1] for entry in entries.parse(data, 'train')]
-    return tuple(map(str, range(1 + max(int(_read_idx(path, 1).max()) for path in paths))))
+    labels = np.concatenate([_read_idx(path, 1) for path in paths])
+    if not len(labels):
+        raise ConfigError(f'{paths[0]}: no labels')
+    return tuple(map(str, range(1 + int(labels.max()))))
 
 
 def _idx_paths(data: Data, name: str, split: str) -> list[epath.Path]:

@@ -12,7 +12,7 @@ from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
 from transformer.data.rows import padded
-from transformer.data.text_input import row_batches
+from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -106,13 +106,12 @@ def classify(
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
     """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
-    del first  # no text is cut with a warning that names it
     check_own_classes(classes)
     number = trained.config.classify.output == 'number'
     size = 1 if number else trained.codecs['label'].size
     if best > size:
         raise ConfigError(f'nbest={best}: the model has {size} {"number" if number else "classes"}')
-    outputs = _predict(trained, as_texts(texts, 'texts'), on_done)
+    outputs = _predict(trained, as_texts(texts, 'texts'), on_done, first)
     if number:
         return [[Hypothesis(f'{value:.4f}', float(value))] for value in outputs[:, 0]]
     order, names = np.argsort(-outputs, axis=-1, kind='stable')[:, :best], trained.codecs['label'].names
@@ -122,11 +121,12 @@ def classify(
     ]
 
 
-def _predict(trained: Trained, texts: list[str], on_done: OnDone) -> Float[np.ndarray, 'N K']:
-    """Computes log p of the classes of each text, or its number."""
+def _predict(
+    trained: Trained, texts: list[str], on_done: OnDone, first: int | None = None
+) -> Float[np.ndarray, 'N K']:
+    """Computes log p of the classes of each text, or its number. `first` is as for `cut_rows`."""
     config = trained.config
-    longest = config.model.max_len if config.model.positions == 'learned' else None
-    rows = [row[:longest] for row in trained.codecs['text'].encode_columns(texts)]
+    rows = cut_rows(config, trained.codecs['text'].encode_columns(texts), first)
     build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
     program = batch_shapes.program(_log_p, config)
     outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)

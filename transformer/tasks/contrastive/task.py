@@ -105,12 +105,11 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
     """Yields a finding if pairs are hardly told apart, at a bound of the scale, or without other pairs."""
     guess, scale = outcome.score('guess'), outcome.score('scale')
-    rows = batches(trained.config, dataset, outcome.split)
-    if rows.rows(0) == rows.microbatches:
+    if guess == 0:
         yield shared.Finding(
-            'a microbatch is one row: a pair has nothing to be told from',
+            'pairs are compared with no others: each has nothing to be told from',
             'the loss is 0 whatever the model computes, so that nothing is learned',
-            'data.batch_tokens, or train.microbatches: more rows in a microbatch',
+            'data.batch_tokens, train.microbatches or contrastive.negatives: more pairs together',
         )
     elif guess is not None:
         yield from shared.unlearned(outcome, guess, 'a guess among the pairs of a microbatch')

@@ -197,7 +197,8 @@ def _nearest(
 def class_vectors(trained: Trained, names: Sequence[str], templates: Sequence[str]) -> Vectors:
     """Returns a vector for each class: the mean of its texts' vectors, divided by its length (§3.1.4)."""
     texts = [template.replace('{}', name) for name in names for template in templates]
-    means = embed(trained, texts).reshape(len(names), len(templates), -1).mean(axis=1)
+    place = lambda i: f'class {names[i // len(templates)]!r}'
+    means = _embed(trained, texts, place).reshape(len(names), len(templates), -1).mean(axis=1)
     return means / np.linalg.norm(means, axis=1, keepdims=True)
 
 

@@ -88,6 +88,8 @@ def fill_gaps(
         return []
     texts = dataset.texts(split)['text']
     found = list(itertools.islice((gap for text in texts for gap in find(text, gaps.GAP)), most))
+    if not found:
+        return []
     pairs = [(gap.text, form) for gap in found for form in gap.forms]
     logp = log_p(trained, *zip(*pairs, strict=True), counting(progress, 'gaps', len(pairs)))
     ends = np.cumsum([len(gap.forms) for gap in found])[:-1]

@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words
 from transformer.data.rows import padded
-from transformer.data.text_input import row_batches
+from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -114,22 +114,20 @@ def label(
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
     """Returns a line for each of a text's words, which blanks separate: the word, a tab and its tag."""
-    del first  # no text is cut with a warning that names it
     sentences = [text.split() for text in as_texts(texts, 'texts')]
     answers = []
-    for words, tags in zip(sentences, _labels(trained, sentences, on_done), strict=True):
+    for words, tags in zip(sentences, _labels(trained, sentences, on_done, first), strict=True):
         lines = [f'{word}\t{tag}\n' for word, (tag, _) in zip(words, tags, strict=True)]
         answers.append([Hypothesis(''.join(lines), float(sum(logp for _, logp in tags)))])
     return answers
 
 
 def _labels(
-    trained: Trained, sentences: Sequence[Sequence[str]], on_done: OnDone
+    trained: Trained, sentences: Sequence[Sequence[str]], on_done: OnDone, first: int | None = None
 ) -> Iterator[list[tuple[str, float]]]:
-    """Yields the likeliest tag of each word, with its log p."""
+    """Yields the likeliest tag of each word, with its log p. `first` is as for `cut_rows`."""
     config, tokenizer, names = trained.config, trained.codecs['text'], trained.codecs['tags'].names
-    longest = config.model.max_len if config.model.positions == 'learned' else None
-    rows = [row[:longest] for row in tokenizer.encode_batch([' '.join(words) for words in sentences])]
+    rows = cut_rows(config, tokenizer.encode_batch([' '.join(words) for words in sentences]), first)
     build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
     program = batch_shapes.program(_log_p, config)
     outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)

@@ -25,7 +25,7 @@ def likelihoods(
     `data.carry` a text is read at once.
     """
     del numbers  # for warnings, of which there are none
-    width, tokenizer = window(trained.config), trained.codecs['text']
+    texts, width, tokenizer = list(texts), window(trained.config), trained.codecs['text']
     stride = trained.config.data.stride or width
     encoded = tokenizer.encode_batch([text for (text,) in texts])
     windows, owners = [], []

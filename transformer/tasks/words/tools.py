@@ -28,12 +28,11 @@ def analogy(
     if (questions is None) != (len(asked) == 3) or (questions is not None and asked):
         raise ConfigError('analogy: needs three words or --questions=FILE')
     kinds = vectors.read_questions(questions) if questions is not None else {}
-    table = vectors.load(name, most)
+    table, change = vectors.load(name, most), str.lower if lowercase else str
     if questions is None:
-        for word, score in table.analogy(asked, count, method):
+        for word, score in table.analogy([*map(change, asked)], count, method):
             print(f'{word}\t{score:.4f}')
         return
-    change = str.lower if lowercase else str
     total = vectors.Answered(0, 0, 0)
     for kind, of_kind in kinds.items():
         one = table.answer([[*map(change, question)] for question in of_kind], method)

@@ -1,6 +1,7 @@
 """Tables of word vectors, from files or models: neighbours, analogies, similarities, a picture."""
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -124,11 +125,12 @@ def of_model(trained: Trained) -> WordTable:
 def read_questions(path: str) -> dict[str, list[list[str]]]:
     """Reads a file of analogies: four words a line, below lines such as ": family" that name a kind."""
     kinds: dict[str, list[list[str]]] = {}
+    kind = ''
     for number, line in _lines(path):
         if line.startswith(':'):
-            kinds[line[1:].strip()] = []
+            kind = line[1:].strip()
         elif len(words := line.split()) == 4:
-            kinds.setdefault(next(reversed(kinds), ''), []).append(words)
+            kinds.setdefault(kind, []).append(words)
         else:
             raise ConfigError(f'{path}: line {number}: needs four words, has {len(words)}')
     return kinds
@@ -141,10 +143,13 @@ def read_pairs(path: str) -> list[tuple[str, str, float]]:
         if line.startswith('#'):
             continue
         try:
-            one, other, score = line.split('\t')
-            pairs.append((one, other, float(score)))
+            one, other, text = line.split('\t')
+            score = float(text)
         except ValueError:
-            raise ConfigError(f'{path}: line {number}: needs two words and a number, with tabs') from None
+            score = math.nan
+        if not math.isfinite(score):
+            raise ConfigError(f'{path}: line {number}: needs two words and a number, with tabs')
+        pairs.append((one, other, score))
     return pairs
 
 
