@@ -1,5 +1,6 @@
 """Spans of paragraphs: windows, the loss in numpy, answers by hand, the command."""
 
+import dataclasses
 import io
 import json
 
@@ -11,6 +12,9 @@ import toys
 import transformer
 from transformer import config as configs
 from transformer.cli import main as run
+from transformer.config import ConfigError
+from transformer.data.arrays import Dense
+from transformer.data.dataset import Split
 from transformer.nn import ensemble
 from transformer.runs import restore
 from transformer.tasks import sums_of, task_of
@@ -109,6 +113,19 @@ def test_spans_of_a_batch_are_the_answers(trained):
                 assert tokenizer.decode(own[begin : end + 1]).strip() in PLACES
             without += not begin
     assert seen >= 6 and (without > 0) == config.answers.no_answer
+
+
+def test_questions_need_an_answer_unless_they_can_have_none(trained):
+    config, dataset = trained.config, trained.copied_data()
+    fields = dataset.splits['test'].fields
+    none = Dense(np.full_like(fields['answer'].values, -1))
+    without = dataclasses.replace(dataset, splits={'test': Split(fields | {'answer': none})})
+    if config.answers.no_answer:
+        spans = task_of(config).batches(config, without, 'test').corpus.fields['span'].values
+        assert len(spans) and not spans.any()
+    else:
+        with pytest.raises(ConfigError, match='^data.test: .* answers.no_answer=True'):
+            task_of(config).batches(config, without, 'test')
 
 
 def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.data.arrays import Dense, dtype_of, ragged
 from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset, Split
@@ -69,6 +69,9 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
     """Lays out the windows of every question, each with the span of the first answer, or 0, 0 without it.
 
     Windows without the answer are left out, unless questions can have none.
+
+    Raises:
+      ConfigError: no window is left.
     """
     fields, train = dataset.splits[split].fields, config.train
     rows, spans = [], []
@@ -80,6 +83,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
             if inside or config.answers.no_answer:
                 rows.append(window.pieces)
                 spans.append((begin + shift, end + shift) if inside else (0, 0))
+    if not rows:
+        raise ConfigError(f'data.{split}: no question has an answer; answers.no_answer=True allows this')
     pieces = ragged(rows, dtype_of(dataset.codecs['context'].size))
     windows = Split({'text': pieces, 'span': Dense(np.array(spans, '<i4').reshape(-1, 2))})
     return RowBatches(windows, config.data, train.microbatches, train.seed, split == 'train')

@@ -125,8 +125,8 @@ def retrieve(
         by_name = _images_in(images, image_type(trained.config))
         names, candidates = [*by_name], lambda: embed_pixels(trained, [*by_name.values()])
     else:
-        names = list(map(str, images))
-        candidates = lambda: embed_images(trained, names)
+        paths = [*images]
+        names, candidates = list(map(str, paths)), lambda: embed_images(trained, paths)
     queries = embed(trained, lines, first=first, on_done=on_done)
     return _nearest(queries, names, candidates, best, 'images')
 
