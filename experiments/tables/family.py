@@ -126,6 +126,6 @@ FAMILY = (
     ),
     Member(
         'residual network', 'CIFAR-10, 5,000 pictures',
-        ('cifar10/resnet-seed1', 'cifar10/resnet-seed2'), 'accuracy',
+        ('cifar10/resnet-seed1', 'cifar10/resnet-seed2', 'cifar10/resnet-seed3'), 'accuracy',
     ),
 )  # fmt: skip
