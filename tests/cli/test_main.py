@@ -1343,6 +1343,12 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     assert told in fails(capfd, 'translate', file)
     # Its own work directory is the default one.
     assert flags.work_directory(main.parse_run_py(['run.py', file])) == f'runs/{trained.name}'
+    # Two models can have options of one name.
+    sizes = [f'--config.{group}.N=2' for group in ('model', 'image_model')]
+    names = [
+        flags.work_directory(main.parse_run_py(['run.py', '--config=clip_pictures', one])) for one in sizes
+    ]
+    assert names == ['runs/clip_pictures-N=2', 'runs/clip_pictures-image_model.N=2']
     damaged = tmp_path / 'config.json'
     damaged.write_text('{"model": 1}')
     with pytest.raises(ConfigError, match='expected an object'):

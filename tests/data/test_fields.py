@@ -84,13 +84,17 @@ def test_a_span_is_the_pieces_that_its_characters_touch(bpe, answer):
     assert json.loads(Span().raw(values['answer'])) == [[start, answer]]
 
 
-def test_answers_that_are_missing_or_elsewhere(bpe):
+def test_answers_that_are_missing_or_elsewhere(bpe, monkeypatch):
     codecs = {'context': bpe}
     none = Span().encode('answer', codecs, [row(context='the dog', answer=())])
     assert none.values.tolist() == [[-1, -1]]
     assert Span().blank(()) and not Span(optional=True).blank(())
     with pytest.raises(ConfigError, match='a file: line 7'):
         Span().encode('answer', codecs, [row(context='the dog', answer=((3, 'dog'),))])
+    # Some tokenizers have no pieces for blanks.
+    monkeypatch.setattr(bpe, 'offsets', lambda text: [(0, 3), (4, 7), (7, 7)])
+    with pytest.raises(ConfigError, match="a file: line 7: the answer ' '"):
+        Span().encode('answer', codecs, [row(context='the dog', answer=((3, ' '),))])
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,14 @@ def test_codes_cut_as_subword_nmt_does(codes, text, cut):
             assert ours == theirs.split('@@')
 
 
+def test_the_first_of_equal_codes_counts(tmp_path):
+    pytest.importorskip('tokenizers')
+    (tmp_path / 'codes').write_text('#version: 0.2\na b\nb c\nb c</w>\na b\nc d\n')
+    codes = foreign.read_foreign(tmp_path / 'codes')
+    # By `subword-nmt apply-bpe`: ab@@ c@@ x.
+    assert ''.join(codes.pieces(codes.encode('abcx')[:2])).startswith('▁abc')
+
+
 def test_codes(codes):
     # The special pieces, bytes, the end of a word, 17 characters twice, and what 20 codes make.
     characters = set(CODES.partition('\n')[2].replace('</w>', '')) - set(' \n')

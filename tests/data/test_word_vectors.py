@@ -26,6 +26,16 @@ def test_there_and_back(tmp_path, layout):
     np.testing.assert_array_equal(word_vectors.read(f'{path}.gz').vectors, VECTORS)
 
 
+@pytest.mark.parametrize(('layout', 'words'), [('binary', ['a', 'new york']), ('glove', ['new york', 'a'])])
+def test_words_with_blanks_that_a_file_cannot_hold(tmp_path, layout, words):
+    path = str(tmp_path / 'v')
+    with pytest.raises(ConfigError, match=f'--layout={layout} .*new york'):
+        word_vectors.write(path, WordRows(words, VECTORS[:2]), layout)
+    assert not (tmp_path / 'v').exists()
+    word_vectors.write(path, WordRows(words, VECTORS[:2]), 'word2vec')
+    assert word_vectors.read(path).words == words
+
+
 def test_files_of_other_programs(tmp_path):
     packed = b'3 2\n' + b''.join(
         word.encode() + b' ' + struct.pack('<2f', *v) for word, v in zip(WORDS, VECTORS, strict=True)

@@ -65,14 +65,16 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
     # What is generated has no folder.
     if declare.has_meaning(configs.OPTIONS, configs.flatten(config) | own, 'data.dir'):
         own['data.dir'] = changes.get('data.dir', os.curdir)
-    config = configs.replace(config, own)
+    config = configs.portable(configs.replace(config, own), parallel.platform())
     task_reading, sets = task_of(config).reading(config), []
     for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:
         sets.append(text_input.of_source(config.data, task_reading, run.codecs, split))
     model, evaluations = restore.load_and_report(run, choice), []
     model = model[0]._replace(config=config), model[1]
     for dataset, identity in sets:
-        name = text_input.name_of(identity)
+        # Other columns of the same file are other content.
+        read = (f'{key.partition(".")[2]}={changes[key]}' for key in OWN[len(SPLITS) :] if key in changes)
+        name = '.'.join([text_input.name_of(identity), *read])
         evaluations.append(_record(run, model, dataset, text_input.SPLIT, name, {'files': identity}))
     return evaluations
 

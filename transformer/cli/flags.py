@@ -207,7 +207,9 @@ def work_directory(call: Call) -> str:
     name = os.path.basename(path)
     for key, value in sorted(call.changes.items()):
         if not configs.OPTIONS[key].metadata['free']:
-            name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
+            # An option of the second model has the name of one of the first.
+            option = key if key.startswith('image_model.') else key.split('.')[1]
+            name += '-' + re.sub(r'[^\w.=+-]', '_', f'{option}={value}')
     for origin in call.flags.init_from:
         origin = os.path.basename(origin.rstrip('/'))
         name += '-init=' + re.sub(r'[^\w.=+-]', '_', origin)

@@ -322,6 +322,8 @@ class Span(Field):
                 (start, answer), *_ = answers
                 offsets = offsets_of(text)
                 inside = (offsets[:, 1] > start) & (offsets[:, 0] < start + len(answer))
+                if not inside.any():
+                    raise ConfigError(f'{row.place(name)}: the answer {answer!r} has no pieces')
                 places[number] = np.flatnonzero(inside)[[0, -1]]
         return Dense(places)
 

@@ -126,6 +126,10 @@ def _binary(
 def write(path: str, rows: WordRows, layout: Layout) -> None:
     """Writes a file, which appears when it is complete, in float32's shortest decimals that read the same."""
     number, width = rows.vectors.shape
+    # Binary files end a word with a blank, and GloVe's first line shows how many numbers follow a word.
+    checked = {'binary': rows.words, 'glove': rows.words[:1], 'word2vec': ()}[layout]
+    if blanks := [word for word in checked if ' ' in word]:
+        raise ConfigError(f'{path}: --layout={layout} cannot hold {blanks[0]!r}, which has a blank')
     with files.replacing(epath.Path(path)) as file:
         if layout != 'glove':
             file.write(f'{number} {width}\n'.encode())

@@ -49,7 +49,7 @@ def import_model(
     """
     path, folder = epath.Path(path), files.check_new(epath.Path(folder))
     kind, foreign, sources = _read(path, kind, mapping_file)
-    fixed = ('model.', 'data.pieces', 'data.vocabulary')
+    fixed = ('model.', 'image_model.', 'images.', 'contrastive.', 'data.pieces', 'data.vocabulary')
     if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')

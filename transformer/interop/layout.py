@@ -73,8 +73,16 @@ def parameter_shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]
 
 
 def tree(config: Config, ours: Mapping[str, np.ndarray]) -> models.Params:
-    """Returns the parameters of a config's model from arrays by path."""
+    """Returns the parameters of a config's model from arrays by path.
+
+    Raises:
+      ConfigError: the config is of another model.
+    """
     like = models.parameter_shapes(config)
+    for path, leaf in named_leaves(like).items():
+        if path not in ours or ours[path].shape != leaf.shape:
+            there = f'has shape {ours[path].shape}' if path in ours else 'is missing'
+            raise ConfigError(f'{path}: {there}; the options ask for shape {leaf.shape}')
     return jax.tree.unflatten(jax.tree.structure(like), [ours[path] for path in named_leaves(like)])
 
 

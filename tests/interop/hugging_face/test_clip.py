@@ -46,6 +46,14 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.parametrize('key', ['image_model.N', 'contrastive.causal', 'contrastive.d_e', 'images.size'])
+def test_options_that_the_model_has(tmp_path, key):
+    value = {'contrastive.causal': False}.get(key, 1)
+    with pytest.raises(ConfigError, match=f'^{key}: the model has'):
+        importing.import_model(FOLDER / 'clip', tmp_path / 'out', {key: value})
+    assert not (tmp_path / 'out').exists()
+
+
 def test_vectors_and_logits(workdir):
     trained = transformer.load(workdir).trained
     order = np.array(trained.codecs['text'].order)

@@ -239,8 +239,31 @@ def test_the_codec_is_read_back(workdirs, bert):
     odd = ['', ' ', '\0\n', '[MASK][SEP] [PAD]', 'ÀÉÎ' * 50, '\ud800x']
     assert again.encode_batch(odd) == bert.trained.codecs['text'].encode_batch(odd)
     assert all(row[-1] == EOS for row in again.encode_batch(odd))
+    # The pieces of a line do not depend on the lines beside it.
+    columns = ['The dog', 'The dog\tsleeps', 'The\tdog\tsleeps', '']
+    assert again.encode_columns(columns) == [again.encode_columns([one])[0] for one in columns]
+    ends = [row.count(EOS) for row in again.encode_columns(columns)]
+    assert ends == [1, 2, 3, 1]
     with pytest.raises(RuntimeError):
         HuggingFaceTokenizer(content[:-5])
+
+
+@pytest.mark.parametrize(
+    ('kind', 'changes', 'named'),
+    [
+        ('vit', {'images.stem': 'convolutions'}, '^images.stem: the model has'),
+        ('vit', {'images.pool': 'mean'}, '^images.pool: the model has'),
+        (
+            'bert',
+            {'masked.next_sentence': 1.0, 'data.batching': 'padded', 'data.max_len': 8},
+            r'^(next_sentence|pooler)/',
+        ),
+    ],
+)
+def test_options_of_another_model(tmp_path, kind, changes, named):
+    with pytest.raises(ConfigError, match=named):
+        importing.import_model(FOLDER / kind, tmp_path / 'out', changes)
+    assert not (tmp_path / 'out').exists()
 
 
 def test_a_file_without_a_head(tmp_path):

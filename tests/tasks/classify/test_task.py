@@ -10,6 +10,7 @@ import pytest
 import toys
 
 import transformer
+from transformer.actions.evaluate import evaluate_own
 from transformer.cli import main as run
 from transformer.config import ConfigError
 from transformer.nn import models
@@ -126,6 +127,26 @@ def test_the_command_reads_lines_and_a_file_of_ones_own(trained, texts, tmp_path
         capfd.readouterr()
         assert run.main([*call[:3], flag]) == 2
         assert capfd.readouterr().err.count('\n') == 1
+
+
+def test_other_columns_of_a_file_are_another_evaluation(texts, tmp_path):
+    of_run = toys.trained(config_of(texts), tmp_path / 'run', evaluate=False)
+    columns = 'text=sentence,label=kind', 'text=other,label=kind'
+    found = [
+        evaluate_own(of_run, 'latest', {'data.test': 'dev.tsv', 'data.dir': str(texts), 'data.columns': one})
+        for one in columns
+    ]
+    names = [one.name for [one] in found]
+    assert list(of_run.result()['evaluations']) == names and names[0] != names[1]
+
+
+def test_an_ensemble_pools_in_one_way(texts, tmp_path):
+    runs = [
+        toys.trained(config_of(texts, classify__pool=pool), tmp_path / pool, evaluate=False)
+        for pool in ('mean', 'last')
+    ]
+    with pytest.raises(ConfigError, match=r"classify.pool is 'last' there and 'mean'"):
+        restore.load(runs[0], f'latest,{runs[1].folder}:latest')
 
 
 def test_classes_come_from_the_data(texts, tmp_path):

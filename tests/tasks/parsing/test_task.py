@@ -177,6 +177,10 @@ def test_the_words_of_a_raw_sentence():
     text = "He didn't say \"the dogs' (old) cat's 1,000 mice...\"; she cannot."
     expected = "He did n't say `` the dogs ' -LRB- old -RRB- cat 's 1,000 mice ... '' ; she can not ."
     assert parser.split_words(text) == expected.split()
+    # As tokenizer.sed of the Penn Treebank has them.
+    quoted = 'He said "I\'m gonna stop (now)."'
+    expected = "He said `` I 'm gon na stop -LRB- now -RRB- . ''"
+    assert parser.split_words(quoted) == expected.split()
 
 
 GOLD = '(TOP (S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (NN cats))) (. .)))'

@@ -37,6 +37,7 @@ class CodesTokenizer(Tokenizer):
         for number, merge in enumerate(merges, 2):
             if lacking := [s for s in merge if len(s.removesuffix(_WORD_END)) > 1 and s not in made]:
                 raise ConfigError(f'line {number}: no line makes "{lacking[0]}"')
+        merges = [*dict.fromkeys(merges)]  # of equal lines subword-nmt uses the first
         symbols = dict.fromkeys(symbol.removesuffix(_WORD_END) for merge in merges for symbol in merge)
         characters = dict.fromkeys(''.join(symbols))
         names = [*characters, *(c + _WORD_END for c in characters), *map(''.join, merges)]

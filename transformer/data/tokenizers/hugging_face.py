@@ -101,14 +101,21 @@ class HuggingFaceTokenizer(Tokenizer):
         )
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
-        """Returns the pieces of a line's one or two texts, joined as the tokenizer joins pairs, with EOS."""
+        """Returns the pieces of each line.
+
+        One or two texts are joined as the tokenizer joins them, more each with EOS.
+        """
         texts = [tuple(utf8(text).decode() for text in line.split('\t')) for line in lines]
-        if any(len(columns) > 2 for columns in texts):
-            return super().encode_columns(lines)
-        inputs = [columns if len(columns) == 2 else columns[0] for columns in texts]
+        rows = super().encode_columns(
+            [line if len(t) > 2 else '' for line, t in zip(lines, texts, strict=True)]
+        )
+        joined = [i for i, columns in enumerate(texts) if len(columns) <= 2]
+        inputs = [texts[i] if len(texts[i]) == 2 else texts[i][0] for i in joined]
         skipped = int(self._begins_with_end)
-        rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(inputs)]
-        return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
+        for i, one in zip(joined, self._tokenizer.encode_batch(inputs), strict=True):
+            row = [self._ours[n] for n in one.ids[skipped:]]
+            rows[i] = row if row[-1:] == [EOS] else [*row, EOS]
+        return rows
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns the places of the pieces. Those that the tokenizer puts around a text are empty."""

@@ -32,16 +32,16 @@ _PUNCTUATION = {
 # The rules by which the Penn Treebank splits a sentence into words, in order.
 _SPLITS = (
     (r'(^|[\s(\[{<])"', r'\1`` '),
-    (r'"', r" '' "),
     (r'\.\.\.', ' ... '),
     (r'[,;:@#$%&?!]', r' \g<0> '),
     (r'(?<=\d) ([,:]) (?=\d)', r'\1'),
     (r"([^.\s])(\.)([\])}>\"']*)\s*$", r'\1 \2\3 '),
     (r'[()\[\]{}<>]', r' \g<0> '),
     (r'--', ' -- '),
+    (r'"', r" '' "),
     (r"(?i)([^' ])('s|'m|'d|'ll|'re|'ve|n't)(?= |$)", r'\1 \2'),
     (r"([^' ])'(?= |$)", r"\1 '"),
-    (r'(?i)\b(can)(not)\b', r'\1 \2'),
+    (r'(?i)\b(can(?=not\b)|gon(?=na\b)|got(?=ta\b)|wan(?=na\b)|gim(?=me\b)|lem(?=me\b))', r'\1 '),
 )
 _BRACKETS = str.maketrans({'(': '-LRB-', ')': '-RRB-'})
 
