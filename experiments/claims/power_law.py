@@ -78,15 +78,14 @@ def measure(seed: int) -> dict:
 
 
 def fit(x: Sequence[float], bits: Float[np.ndarray, 'S N']) -> Fit:
-    """Fits E + A x^-alpha to each seed's bits by least squares, without the last x, which it predicts.
+    """Fits E + A x^-alpha to the means over seeds by least squares, without the last x, which it predicts.
 
-    The intervals are those of linearised least squares: the prediction's counts the noise of the mean over
-    the seeds, and that of the fitted law.
+    The intervals are those of linearised least squares: the prediction's counts the noise of a mean, and that
+    of the fitted law. The seeds of one x are no points of their own, because they share their data.
     """
     scale = x[0]
     law = lambda x, floor, above, alpha: floor + above * (x / scale) ** -alpha
-    seeds, places = len(bits), np.tile(np.float64(x[:-1]), len(bits))
-    observed = bits[:, :-1].ravel()
+    places, observed = np.float64(x[:-1]), bits.mean(axis=0)[:-1]
     start = (0.5 * observed.min(), 0.5 * observed.max(), 0.3)
     fitted, covariance = optimize.curve_fit(
         law, places, observed, start, bounds=([0, 0, 0], [np.inf, np.inf, 3])
@@ -96,7 +95,7 @@ def fit(x: Sequence[float], bits: Float[np.ndarray, 'S N']) -> Fit:
     floor, above, alpha = fitted
     ratio = (x[-1] / scale) ** -alpha
     slope = np.array([1, ratio, -above * ratio * np.log(x[-1] / scale)])
-    error = float(np.sqrt(slope @ covariance @ slope + noise / seeds))
+    error = float(np.sqrt(slope @ covariance @ slope + noise))
     t, predicted = float(stats.t.ppf((1 + CONFIDENCE) / 2, free)), float(law(x[-1], *fitted))
     ends = lambda middle, error: (middle - t * error, middle + t * error)
     return Fit(

@@ -257,9 +257,10 @@ def test_mistakes_are_one_line(capsys, word):
 
 
 WITHOUT_PATHS = json.dumps({key: 1 for key in complexity.KEYS if key != 'paths'})
+EMPTY = json.dumps({key: [] for key in complexity.KEYS})
 
 
-@pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]', WITHOUT_PATHS])
+@pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]', WITHOUT_PATHS, EMPTY])
 def test_a_result_that_is_none(capsys, tmp_path, content):
     (tmp_path / 'bad.json').write_text(content)
     words = [f'--result={tmp_path}/bad.json', f'--output={tmp_path}/out']
