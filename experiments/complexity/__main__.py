@@ -30,6 +30,8 @@ def complexity(call: Call) -> None:
         if not pathlib.Path(flags.result).is_file():
             raise ConfigError(f'--result={flags.result}: no such file')
         earlier = runs.read_json(pathlib.Path(flags.result), KEYS)
+        if empty := [key for key in ('layers', 'paths', 'kernels') if not earlier[key]]:
+            raise ConfigError(f'--result={flags.result}: {empty[0]} is empty')
     # Created before measuring for minutes, so that the result cannot be lost.
     folder.mkdir(parents=True, exist_ok=True)
     found = earlier or measure.everything(flags.d_model, flags.longest, int(flags.memory_gib * GIB))
