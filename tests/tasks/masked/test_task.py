@@ -337,6 +337,11 @@ def test_the_commands(trained, monkeypatch, capfd, tmp_path):
     np.testing.assert_allclose(array[0], json.loads(vector)['vector'], rtol=1e-6)
 
 
+def test_a_tokenizer_of_words_has_no_piece_for_what_is_hidden():
+    with pytest.raises(ConfigError, match='^data.tokenizer=words'):
+        resolve(config_dict(OPTIONS | {'data.tokenizer': 'words'}))
+
+
 def test_options_of_the_task_mean_nothing_elsewhere():
     with pytest.raises(ConfigError, match=r'masked\.rate'):
         resolve(config_dict({'masked.rate': 0.3}))

@@ -105,7 +105,7 @@ class Tokenizer:
         """Returns the text up to the first EOS, without PAD. With `one_line`, newlines become blanks.
 
         UNK, ids beyond the pieces and bytes that are not UTF-8 become U+FFFD or, with SentencePiece, a double
-        question mark.
+        question mark; a tokenizer of Hugging Face's leaves out the first two.
         """
         text = self._text(list(_before_end(ids)))
         return text.replace('\n', ' ') if one_line else text
