@@ -31,6 +31,8 @@ from transformer.interop.foreign import NEVER
 from transformer.interop.hugging_face import early_tokenizers
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
+from transformer.tasks.masked import predict
+from transformer.tasks.masked.masking import MASK
 from transformer.tokens import EOS, PAD, UNK
 
 safetensors = pytest.importorskip('safetensors.numpy')
@@ -225,6 +227,18 @@ def test_a_model_leaves_and_comes_back(workdirs, tmp_path, kind):
     assert back.config == run.config and codecs.contents(back.codecs) == codecs.contents(run.codecs)
     sums = [transformer.load(folder).trained.params for folder in (run.folder, back.folder)]
     assert fingerprint(sums[0]) == fingerprint(sums[1])
+
+
+def test_what_is_around_a_text_stays_when_it_is_cut(bert):
+    """[CLS] and [SEP], and the pieces around [MASK]."""
+    trained = bert.trained
+    codec, longest = trained.codecs['text'], trained.config.model.max_len
+    row = codec.encode(' '.join(['the'] * longest + ['[MASK]', 'dog']))
+    first, end, [mask] = row[0], row[-1], [i for i, piece in enumerate(row) if piece == MASK]
+    assert codec.encode('') == [first, end] and end == EOS
+    found = predict._shorten(trained, row, 0)
+    assert len(found) == longest and (found[0], found[-1]) == (first, end)
+    assert found[-3:-1] == row[mask : mask + 2] and found[1:-1] == row[len(row) - longest + 1 : -1]
 
 
 def test_gpt2_continues_texts(gpt2):

@@ -110,7 +110,7 @@ def _run(
     output: str, trained: Trained, rows: Sequence[list[int]], numbers: Sequence[int], on_done: OnDone, **more
 ) -> list:
     """Computes `_output` for each row. Warnings name a row by its number."""
-    rows = [_shorten(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
+    rows = [_shorten(trained, row, number) for row, number in zip(rows, numbers, strict=True)]
 
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' R']]:
         text = padded([rows[i] for i in indexes], shape)
@@ -120,15 +120,21 @@ def _run(
     return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, **more)
 
 
-def _shorten(config: Config, row: list[int], number: int) -> list[int]:
-    """Cuts a row to the table of learned positions, if there is one, and keeps the pieces around MASK."""
-    longest = config.model.max_len if config.model.positions == 'learned' else len(row)
+def _shorten(trained: Trained, row: list[int], number: int) -> list[int]:
+    """Cuts a row to the table of learned positions, if there is one.
+
+    The pieces around MASK stay, and those that the tokenizer puts around every text.
+    """
+    model = trained.config.model
+    longest = model.max_len if model.positions == 'learned' else len(row)
     if len(row) <= longest:
         return row
     logging.warning('line %d: only %d of its %d pieces are read', number + 1, longest, len(row))
-    middle = row.index(MASK) if MASK in row else 0
-    start = min(max(middle - longest // 2, 0), len(row) - longest)
-    return row[start : start + longest]
+    first = len(trained.codecs['text'].encode('')) - 1  # without the end
+    text, room = row[first:-1], longest - first - 1
+    middle = text.index(MASK) if MASK in text else 0
+    start = min(max(middle - room // 2, 0), len(text) - room)
+    return [*row[:first], *text[start : start + room], row[-1]]
 
 
 def _output(
