@@ -9,9 +9,9 @@ As in the paper's medium model: 20 streams of text, gradients that end after 35 
 layers alone. Differences: 256 units instead of 650, embeddings that are tied to the softmax, Adam, and a
 moving average of the parameters.
 
-Reached so far: perplexity 182.6 on the valid set after 4,000 of the 10,000 updates (220.4 after 2,000), 9 min
-23 s on two CPU cores that other work shared. The authors' code states 115 for its small model, which this
-recipe has not reached.
+Reached: perplexity 111.9 on the valid set, in about 41 minutes on one and then two CPU cores that other work
+shared. The authors' code states 115 for its small model. A beta2 of 0.999 made the difference: in batches of
+700 words most are rare, and with the paper's 0.98 the perplexity after 4,000 updates was 171.6, not 134.6.
 """
 
 from transformer.config import config_dict
@@ -24,7 +24,7 @@ def get_config():
             'model.cell': 'lstm',
             'model.N': 2,
             'model.d_model': 256,
-            'model.P_drop': 0.3,
+            'model.P_drop': 0.2,
             'train.task': 'language',
             'data.source': 'text',
             'data.name': None,
@@ -37,10 +37,12 @@ def get_config():
             'data.carry': True,
             'data.row_len': 35,
             'data.batch_tokens': 20 * 35,
-            'train.steps': 10_000,
+            'train.steps': 12_000,
             'train.eps_ls': 0.0,
+            'train.schedule': 'linear',
             'train.peak_lr': 0.003,
             'train.warmup_steps': 1000,
+            'train.beta2': 0.999,
             'train.clip_norm': 1.0,
             'train.ema': 0.999,
             'train.microbatches': 4,

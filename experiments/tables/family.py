@@ -76,6 +76,10 @@ FAMILY = (
         'GPT', 'Tiny Shakespeare, bytes', ('gpt_shakespeare',), 'loss',
         public=Public('1.88', 'characters, 3 minutes on a laptop', 'karpathy/nanoGPT'),
     ),
+    Member(
+        'LSTM', 'Penn Treebank, valid', ('ptb',), 'perplexity',
+        public=Public('115', 'its small model', 'the code of Zaremba et al. 2014'),
+    ),
     Member('BERT', 'grammar, German', ('bert_grammar',), 'gaps'),
     Member(
         'one attention layer', 'SST-2, dev',
