@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from transformer import config as configs
@@ -79,6 +80,19 @@ def checkpoints(config: Config, batches: Iterable[Batch], seed: int) -> Iterator
 @functools.cache
 def _update(config: Config) -> Callable:
     return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
+
+
+@functools.cache
+def attention(config: Config) -> Callable:
+    """Returns `(params, batch) -> weights [N B H T T]` of a decoder's layers, compiled once for all seeds."""
+    apply = functools.partial(models.build(config).apply, train=False, mutable=['intermediates'])
+
+    @jax.jit
+    def weights(params: models.Params, batch: Batch) -> jax.Array:
+        sown = apply({'params': params}, batch)[1]['intermediates']['decoder']
+        return jnp.stack([sown[f'layer_{n}']['self_attention']['weights'][0] for n in range(config.model.N)])
+
+    return weights
 
 
 def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Trained:

@@ -2,16 +2,14 @@
 
 import functools
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from experiments.claims import small_language
+from experiments.claims import claim, small_language
 from experiments.claims.claim import Measurements, Verdict, prepared, spreads
 from experiments.claims.panels import curves
 from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.data.rows import padded
-from transformer.nn import models
 from transformer.tokens import Tokens
 
 LAYERS, SENTENCES, ROOM, SEEDS = 3, 200, 40, 3
@@ -40,11 +38,7 @@ def attention(seed: int) -> tuple[Float[np.ndarray, 'N H B T T'], Tokens]:
     config = small_language.config(CHANGES)
     params = small_language.train(config, seed, UPDATES)
     text = padded(prepared(config).codecs['text'].encode_batch(sentences()), (SENTENCES, ROOM))
-    model = models.build(config)
-    apply = functools.partial(model.apply, train=False, mutable=['intermediates'])
-    sown = jax.jit(lambda params: apply({'params': params}, {'text': text})[1]['intermediates'])(params)
-    layers = (sown['decoder'][f'layer_{n}']['self_attention']['weights'][0] for n in range(LAYERS))
-    return np.stack(list(map(np.asarray, layers))).swapaxes(1, 2), text
+    return np.asarray(claim.attention(config)(params, {'text': text})).swapaxes(1, 2), text
 
 
 def measure(seed: int) -> dict:

@@ -66,28 +66,17 @@ def texts(rng: np.random.Generator, rows: int) -> Texts:
     return Texts({'text': text, 'weight': weight.reshape(rows, -1)}, recurring, same)
 
 
-@functools.cache
-def _sown(config: Config):
-    apply = functools.partial(models.build(config).apply, train=False, mutable=['intermediates'])
-    return jax.jit(lambda params, batch: apply({'params': params}, batch)[1]['intermediates'])
-
-
 def copying(config: Config, params: models.Params, tested: Texts) -> float:
     """Computes how much attention the values to copy get from the keys that were just read.
 
     It is the mean over the texts of new tables, of the head that gives most. A piece is read at the position
     after its own.
     """
-    sown, asked = _sown(config)(params, tested.batch), tested.same[~tested.recurring]
-    most = 0.0
-    for layer in range(config.model.N):
-        weights = np.asarray(sown['decoder'][f'layer_{layer}']['self_attention']['weights'][0])
-        from_keys = weights[~tested.recurring, :, 1::2]
-        to_values = from_keys[..., 2::2]
-        given = np.einsum('bhpq,bpq->bhp', to_values, asked[..., :-1])
-        known = asked.any(axis=-1)
-        most = max(most, *(float(given[:, head][known].mean()) for head in range(config.model.h)))
-    return most
+    weights = np.asarray(claim.attention(config)(params, tested.batch))[:, ~tested.recurring]
+    asked = tested.same[~tested.recurring]
+    from_keys_to_values = weights[..., 1::2, 2::2]
+    given = np.einsum('nbhpq,bpq->nhbp', from_keys_to_values, asked[..., :-1])
+    return float(given[..., asked.any(axis=-1)].mean(axis=-1).max())
 
 
 def measure(seed: int) -> dict:

@@ -1,4 +1,4 @@
-"""The loss is a power law of the model's size and of the data: small models predict that of larger ones."""
+"""The loss is a power law of the model's size and of the data, so small models predict larger ones."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -80,8 +80,8 @@ def measure(seed: int) -> dict:
 def fit(x: Sequence[float], bits: Float[np.ndarray, 'S N']) -> Fit:
     """Fits E + A x^-alpha to the means over seeds by least squares, without the last x, which it predicts.
 
-    The intervals are those of linearised least squares: the prediction's counts the noise of a mean, and that
-    of the fitted law. The seeds of one x are no points of their own, because they share their data.
+    The intervals are from linearised least squares. The prediction's counts the noise of a mean and of the
+    fitted law. The seeds of one x are no points of their own, because they share their data.
     """
     scale = x[0]
     law = lambda x, floor, above, alpha: floor + above * (x / scale) ** -alpha

@@ -267,8 +267,8 @@ def test_attention_of_heads_that_copy(monkeypatch):
         weights[row, :3, 2 * pair + 1, 2 * earlier + 1] += 0.7
         weights[row, 3, 2 * pair + 1, 2 * earlier + 2] += 0.7
     even = np.full_like(weights, 1 / size)
-    layers = {f'layer_{n}': {'self_attention': {'weights': [w]}} for n, w in enumerate((even, weights))}
-    monkeypatch.setattr(few_shot, '_sown', lambda config: lambda params, batch: {'decoder': layers})
+    layers = np.stack([even, weights])
+    monkeypatch.setattr(claim, 'attention', lambda config: lambda params, batch: layers)
     config = config_of(toys.LANGUAGE_MODEL | few_shot.MODEL | {'model.N': 2})
     same = drawn.same[::2].sum(axis=-1)
     expected = 0.7 + 0.3 / size * same[same > 0].mean()
@@ -280,7 +280,7 @@ def test_answers_by_examples(monkeypatch):
         monkeypatch.setattr(few_shot, name, value)
 
     def answers(config, params, batch):
-        """All right with two layers; with one layer those of the last eight pairs."""
+        """Returns the right values, but zeros in the first eight pairs with one layer."""
         first_half = np.arange(batch['text'].tokens.shape[1]) < few_shot.PAIRS
         wrong = first_half & (config.model.N == 1)
         return np.where(wrong, 0, batch['text'].tokens)

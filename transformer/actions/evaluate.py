@@ -73,7 +73,7 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
     model = model[0]._replace(config=config), model[1]
     for dataset, identity in sets:
         # Other columns of the same file are other content.
-        read = (f'{key.partition(".")[2]}={changes[key]}' for key in OWN[len(SPLITS) :] if key in changes)
+        read = (f'{key.partition(".")[2]}={own[key]}' for key in OWN if key in changes and key not in SPLITS)
         name = '.'.join([text_input.name_of(identity), *read])
         evaluations.append(_record(run, model, dataset, text_input.SPLIT, name, {'files': identity}))
     return evaluations

@@ -177,10 +177,6 @@ def _check_text(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
-    if data.tokenizer == 'words' and has(config, 'pieces'):
-        raise ConfigError(
-            f'data.tokenizer=words: with train.task={train.task} unknown words would look like hidden ones'
-        )
     if config.masked.next_sentence:
         _check_pairs(config)
     if config.model.text_types and config.model.token_types < 2:

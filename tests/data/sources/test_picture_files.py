@@ -135,7 +135,7 @@ def test_pictures_that_cannot_be_read(tmp_path, monkeypatch, name, archive):
 
 
 def test_damaged_exif():
-    """A width that is a fraction, in a picture that is to be turned."""
+    """The width is a fraction, and the picture must be turned."""
     fields = [(0x112, 3, 1, 6), (0x100, 5, 1, 8)]
     exif = b'Exif\0\0II*\0' + struct.pack('<IH', 8, len(fields))
     exif += b''.join(struct.pack('<HHII', *field) for field in fields) + bytes(4)

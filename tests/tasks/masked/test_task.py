@@ -338,8 +338,9 @@ def test_the_commands(trained, monkeypatch, capfd, tmp_path):
 
 
 def test_a_tokenizer_of_words_has_no_piece_for_what_is_hidden():
+    config = resolve(config_dict(OPTIONS | {'data.tokenizer': 'words'}))
     with pytest.raises(ConfigError, match='^data.tokenizer=words'):
-        resolve(config_dict(OPTIONS | {'data.tokenizer': 'words'}))
+        task_of(config).reading(config)
 
 
 def test_options_of_the_task_mean_nothing_elsewhere():

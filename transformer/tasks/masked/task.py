@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.data import text_input
 from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
@@ -28,7 +28,13 @@ from transformer.training import losses, split_sums
 
 
 def reading(config: Config) -> Reading:
-    """Returns the field: a text, in one language or none, or the lines of documents, which pairs can cut."""
+    """Returns the field: a text, in one language or none, or the lines of documents, which pairs can cut.
+
+    Raises:
+      ConfigError: the pieces are words, whose unknown one, in texts too, looks like a hidden piece.
+    """
+    if config.data.tokenizer == 'words':
+        raise ConfigError('data.tokenizer=words: unknown words would look like hidden ones')
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     paired = config.masked.next_sentence > 0
     field = Lines if paired else Text

@@ -143,8 +143,8 @@ def read_pairs(path: str) -> list[tuple[str, str, float]]:
         if line.startswith('#'):
             continue
         try:
-            one, other, text = line.split('\t')
-            score = float(text)
+            one, other, judged = line.split('\t')
+            score = float(judged)
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
