@@ -258,13 +258,13 @@ def test_texts_of_keys_with_their_values():
 
 
 def test_attention_of_heads_that_copy(monkeypatch):
-    """The best head gives 0.7 to the piece that the value to copy is read at, the others 0.7 to its key."""
+    """The best head gives 0.7 to the piece that the value to copy is read at, the others 0.6 to its key."""
     drawn = few_shot.texts(np.random.default_rng(0), 6)
     size = 2 * few_shot.PAIRS
     weights = np.full((6, 4, size, size), 0.3 / size)
     for row, pair in zip(*np.nonzero(drawn.same.any(axis=-1)), strict=True):
         earlier = drawn.same[row, pair].argmax()
-        weights[row, :3, 2 * pair + 1, 2 * earlier + 1] += 0.7
+        weights[row, :3, 2 * pair + 1, 2 * earlier + 1] += 0.6
         weights[row, 3, 2 * pair + 1, 2 * earlier + 2] += 0.7
     even = np.full_like(weights, 1 / size)
     layers = np.stack([even, weights])
