@@ -5,6 +5,9 @@
 
 FOLDER holds qa1.train.tsv to qa20.test.tsv, which configs/README.md makes of the published files. The last
 tenth of each training file decides which checkpoint is scored.
+
+Reached, a single training: 55.1 % [54.4, 55.8] of the 20,000 test questions right, one task of 20 with at
+least 95 %. The accuracy on dev still rises after these seven epochs.
 """
 
 from transformer.config import config_dict

@@ -111,6 +111,10 @@ FAMILY = (
     Member('Transformer', 'GENIA, tags of dev', ('genia_tags/transformer',), 'accuracy'),
     Member('LSTM', 'GENIA, tags of dev', ('genia_tags/lstm',), 'accuracy'),
     Member('Transformer', 'SQuAD 1.1, dev', ('squad',), 'f1'),
+    Member(
+        'Transformer', 'bAbI, 20 tasks of 1,000', ('babi',), 'right',
+        public=Public('49 %', 'LSTM', 'Weston et al. 2015'),
+    ),
     Member('ViT', 'shapes of the package', ('vit_pictures',), 'accuracy'),
     Member(
         'CLIP', 'scenes, 1,000 pairs', ('clip_pictures',), 'text_of_image_r1'
