@@ -19,7 +19,7 @@ from experiments.compiled import lower
 from transformer import config as configs
 from transformer import parallel, progress
 from transformer.actions import train as actions
-from transformer.config import OPTIONS, Config, config_dict, resolve
+from transformer.config import OPTIONS, Config, ConfigError, config_dict, resolve
 from transformer.config.declare import has_meaning
 from transformer.data.dataset import Dataset
 from transformer.nn import models
@@ -29,7 +29,7 @@ from transformer.runs.hashes import fingerprint
 from transformer.runs.metrics import Metrics
 from transformer.tasks import sums_of
 from transformer.tokens import Batch, Tokens
-from transformer.training import loop, losses
+from transformer.training import loop, losses, split_sums
 from transformer.training.loop import DevScores, Stopped, TrainingPosition, train
 from transformer.training.step import TrainState, dropout_key, gradients, initial_state, train_step
 
@@ -609,6 +609,16 @@ def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name(
     # A task may sum no other loss than the one that it minimises, and whatever else it likes.
     other = {'loss': 30.0, 'weight': 20.0, 'own': 4.0}
     assert losses.training_means(other) == {'loss': 1.5, 'objective': 1.5, 'own': 0.2}
+
+
+def test_sums_without_weight(monkeypatch):
+    """A window of updates without anything to predict has no loss. A split without it cannot be judged."""
+    sums = {'loss': 0.0, 'next': 3.0, 'next_weight': 2.0, 'weight': 0.0}
+    found = losses.training_means(sums)
+    assert np.isnan([found.pop('loss'), found.pop('objective')]).all() and found == {'next': 1.5}
+    monkeypatch.setattr(split_sums, 'total', lambda *_: sums)
+    with pytest.raises(ConfigError, match='^data: '):
+        split_sums.means(lambda *_: sums, {}, NoBatches())
 
 
 def test_the_type_in_which_gradients_are_summed(use_devices):

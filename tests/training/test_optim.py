@@ -65,7 +65,7 @@ def test_a_schedule_stays_above_its_floor(schedule):
 PARAMS = {
     'norm': {'scale': np.ones(3), 'bias': np.zeros(3)},
     'query': {'kernel': np.arange(6.0).reshape(3, 2) - 2.0, 'bias': np.full((1, 2), 0.5)},
-    'embedding': {'table': np.linspace(-1.0, 1.0, 8).reshape(4, 2)},
+    'embedding': {'table': np.linspace(-1.0, 1.0, 8).reshape(4, 2), 'softmax_bias': np.full(4, 0.25)},
 }
 KINDS = {
     'adam': {},

@@ -111,7 +111,9 @@ class Model:
     norm_type: Literal['layernorm', 'rmsnorm'] = option(
         'layernorm', 'kind of normalisation', '§3.1', only=LAYERED
     )
-    norm_epsilon: float = option(1e-6, 'added to the variance in a normalisation', minimum=0.0, only=LAYERED)
+    norm_epsilon: float = option(
+        1e-6, 'added to the variance in a normalisation', minimum=1e-12, only=LAYERED
+    )
     norm_final: bool | None = option(
         None, 'normalise after the last layer; by default with norm=pre alone', only=LAYERED
     )

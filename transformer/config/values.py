@@ -50,13 +50,16 @@ def image_tower(config: Config) -> Model:
     if not has_meaning(OPTIONS, values, 'image_model.N'):
         return config.model
     normal = has_meaning(OPTIONS, values | {'model.init': own.init}, 'model.init_std')
+    # An option of `model` that is not its default holds for images, too.
+    derived = config.model.norm == 'pre'
+    norm_final = own.norm == 'pre' if config.model.norm_final == derived else config.model.norm_final
     std = config.model.init_std if normal and own.init_std_positions is None else own.init_std_positions
     return dataclasses.replace(
         config.model,
         **vars(own) | {'init_std_positions': std},
         d_k=own.d_model // own.h,
         d_v=own.d_model // own.h,
-        norm_final=own.norm == 'pre',
+        norm_final=norm_final,
         token_types=0,
         max_len=config.images.positions,
     )

@@ -13,7 +13,6 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, declare
-from transformer.config.tasks import TASKS
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
@@ -109,9 +108,8 @@ def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.P
     if other is run:
         return restore_params(config, run.folder, choice)
     its_config = configs.portable(other.config, parallel.platform())
-    own = tuple(f'{group}.' for group in ('model', 'image_model', TASKS[config.train.task].group) if group)
     for key, (ours, theirs) in configs.differences(config, its_config, free=False).items():
-        if key.startswith(own) and not key.startswith('model.P_drop'):
+        if not key.startswith(('data.', 'train.', 'decode.', 'model.P_drop')):
             raise ConfigError(
                 f'{other.folder}:{choice}: {key} is {theirs!r} there and {ours!r} in {run.folder}'
             )

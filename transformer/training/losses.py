@@ -303,11 +303,12 @@ def pair_sums(
 def means(sums: Mapping[str, float]) -> dict[str, float]:
     """Computes every sum per unit of weight, with `nll` as `perplexity` and `correct` as `accuracy`.
 
-    A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that weight.
+    A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that weight. A mean
+    over a weight of zero is not a number.
     """
     own = [name for name in sums if f'{name}_weight' in sums]
     per_weight = {
-        name: value / sums[f'{name}_weight' if name in own else 'weight']
+        name: _mean(value, sums[f'{name}_weight' if name in own else 'weight'])
         for name, value in sums.items()
         if name not in ('weight', 'unsmoothed') and name.removesuffix('_weight') not in set(own) - {name}
     }
@@ -325,8 +326,12 @@ def training_means(sums: Mapping[str, float]) -> dict[str, float]:
     minimises `objective`.
     """
     per_weight = means(sums)
-    unsmoothed = sums.get('nll', sums.get('unsmoothed', sums['loss'])) / sums['weight']
+    unsmoothed = _mean(sums.get('nll', sums.get('unsmoothed', sums['loss'])), sums['weight'])
     return {'loss': unsmoothed, 'objective': per_weight.pop('loss'), **per_weight}
+
+
+def _mean(total: float, weight: float) -> float:
+    return total / weight if weight else math.nan
 
 
 def perplexity(nats: float) -> float:

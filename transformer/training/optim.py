@@ -12,7 +12,7 @@ from transformer.config import Config, ConfigError, Train, has
 from transformer.nn import encoders
 
 # The names of parameters without weight decay.
-UNDECAYED = ('bias', 'scale', 'log_scale')
+UNDECAYED = ('bias', 'softmax_bias', 'scale', 'log_scale')
 # The bounds within which every update leaves parameters of a name, if a model has them.
 BOUNDS = {'log_scale': encoders.LOG_SCALE_BOUNDS}
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer import parallel
+from transformer.config import ConfigError
 from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn.ensemble import Params
@@ -64,5 +65,12 @@ def means(
     progress: Progress = no_progress,
     carried: tuple | None = None,
 ) -> dict[str, float]:
-    """Computes every sum per unit of weight, as in `losses.means`."""
-    return losses.means(total(sums, params, batches, progress, carried))
+    """Computes every sum per unit of weight, as in `losses.means`.
+
+    Raises:
+      ConfigError: no example of the split has anything to predict.
+    """
+    totals = total(sums, params, batches, progress, carried)
+    if not totals['weight']:
+        raise ConfigError('data: no example of dev, or of the file to evaluate, has anything to predict')
+    return losses.means(totals)

@@ -5,6 +5,7 @@ import io
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import toys
@@ -96,6 +97,17 @@ def test_the_loss_is_that_of_both_ends_among_the_pieces_of_a_window(trained):
         total -= (logp[begin, 0] + logp[end, 1]) / 2
         weight += 1
     assert float(found['loss']) == pytest.approx(total, rel=1e-5) and float(found['weight']) == weight
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(trained):
+    config, params = trained.config, restore.load(trained)[0].params
+    batch = task_of(config).batches(config, trained.copied_data(), 'test').batch(0)
+    rows = {name: jax.tree.map(lambda x: x[None], value) for name, value in batch.items()}
+    one, two = (jax.jit(sums_of(config), static_argnums=2)(p, rows, None) for p in (params, (params,) * 2))
+    assert float(one['loss']) == pytest.approx(float(two['loss']), rel=1e-6)
+    text = jax.tree.map(jnp.asarray, batch['text'])
+    one, two = (answers._logits(config, p, None, text) for p in (params, (params,) * 2))
+    np.testing.assert_allclose(one, two, rtol=1e-6)
 
 
 def test_spans_of_a_batch_are_the_answers(trained):

@@ -18,7 +18,7 @@ from transformer import parallel, tasks
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.cli import streams
-from transformer.config import ConfigError, config_dict, resolve
+from transformer.config import ConfigError, config_dict, image_tower, resolve
 from transformer.data.arrays import Dense, dtype_of, ragged
 from transformer.data.dataset import Split
 from transformer.data.generated.scenes import captions
@@ -351,6 +351,22 @@ def test_several_captions_of_a_greedy_config(trained, tmp_path, capfd):
 def test_images_that_are_none(model, images, named):
     with pytest.raises(ConfigError, match=named):
         caption(model, images)
+
+
+def test_an_ensemble_reads_images_in_one_way(trained, tmp_path):
+    other = tmp_path / 'other'
+    shutil.copytree(trained, other)
+    config = json.loads((other / 'config.json').read_text())
+    config['images']['sinusoids'] = not config['images']['sinusoids']
+    (other / 'config.json').write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match='images.sinusoids'):
+        restore.load(Run.open(trained), f'latest,{other}:latest')
+
+
+@pytest.mark.parametrize(('norm_final', 'of_images'), [(None, True), (False, False)])
+def test_the_last_norm_of_the_image_encoder(norm_final, of_images):
+    changes = {'model.norm': 'pre', 'model.norm_final': norm_final, 'image_model.norm': 'pre'}
+    assert image_tower(resolve(config_dict({**OPTIONS, **changes}))).norm_final is of_images
 
 
 def test_an_ensemble_is_not_drawn(model):
