@@ -12,12 +12,13 @@ import operator
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 
 import jax
 from ml_collections import ConfigDict
 
-from experiments.compiled import tpu
+from experiments.compiled import kernels, tpu
 from experiments.speed import data as pipeline
 from experiments.speed import interleaved, search, training, updates
 from experiments.speed.interleaved import check_output, print_comparison, write_output
@@ -164,17 +165,50 @@ def _size(config: Config) -> str:
     return f'{rows} x {length} tokens{sides}, {config.model.vocab_size:,} pieces'
 
 
-def benchmark_tpu(call: Call) -> None:
-    """Compiles an update and a search for TPUs, and prints their cost on each device."""
+def _tpu_config(call: Call) -> tuple[str, Mapping[str, object], Config]:
+    """Returns the file of the config to compile, its changes, and the config."""
     check_output(call.flags.output)
-    sentences = parse_numbers('sentences', call.flags.sentences)
     file, changes = call.flags.config, parse_changes(call.flags.set)
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
     changes = _tpu_sizes(file, changes) | changes
-    config = arguments.config(call._replace(file=file, changes=changes))
-    if not importlib.util.find_spec('libtpu'):
-        print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
+    return file, changes, arguments.config(call._replace(file=file, changes=changes))
+
+
+def _has_compiler() -> bool:
+    if importlib.util.find_spec('libtpu'):
+        return True
+    print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
+    return False
+
+
+def benchmark_kernels(call: Call) -> None:
+    """Counts the cycles of attention's kernels on TPUs, for the rows of one chunk of an update."""
+    file, changes, config = _tpu_config(call)
+    if not _has_compiler():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        kernels.prepare(pathlib.Path(folder))
+        report = {}
+        for name in call.flags.topology.split(','):
+            devices = tpu.devices_of(name.strip())
+            chunks = configs.with_accumulation(config, devices[0].platform, len(devices)).train.accumulate
+            length = cost.row_length(config)
+            rows = config.data.batch_tokens // length // len(devices) // chunks
+            counts = kernels.cycles(config.model, rows, length, devices[0], pathlib.Path(folder))
+            where = f'{devices[0].device_kind} ({name.strip()})'
+            print(fold(f'{file}, {rows} rows of {length}; {where}: cycles of each kernel, without waits'))
+            for kernel, count in counts.items():
+                print(f'  {count:>9,}  {kernel}')
+            report[name.strip()] = {'rows': rows, 'length': length, 'cycles': counts}
+    write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
+
+
+def benchmark_tpu(call: Call) -> None:
+    """Compiles an update and a search for TPUs, and prints their cost on each device."""
+    sentences = parse_numbers('sentences', call.flags.sentences)
+    file, changes, config = _tpu_config(call)
+    if not _has_compiler():
         return
     tpu.prepare()
     if not has(config, 'writes'):
@@ -230,6 +264,12 @@ COMMANDS = {
         benchmark_tpu,
         ('topology', 'config', 'set', 'sentences', 'output'),
         examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py --sentences=32'),
+    ),
+    'kernels': Command(
+        "Attention's kernels for TPUs: the cycles of each, by its bundles of instructions; no TPU is needed.",
+        benchmark_kernels,
+        ('topology', 'config', 'set', 'output'),
+        examples=('{} kernels', '{} kernels --set=data.row_len=512 --set=data.max_len=512'),
     ),
 }
 FLAGS = {

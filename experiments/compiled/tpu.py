@@ -30,11 +30,13 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
 # With collectives, the operations that take time; others without an estimate are free, or scalars.
 _LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'conditional', 'rng-bit-generator')
-# The products in each kernel of splash attention, and its operands: of four axes, first queries, then keys,
-# both with positions last.
-_PRODUCTS = {'splash_mha_fwd': 2, 'splash_mha_dkv': 4, 'splash_mha_dq': 3}
+# The products in each kernel of attention, and its operands with positions last: queries, then keys.
+_PRODUCTS = {
+    'splash_mha_fwd': 2, 'splash_mha_dkv': 4, 'splash_mha_dq': 3,
+    'short_attention_means': 2, 'short_attention_gradients': 5,
+}  # fmt: skip
 _OPERANDS = re.compile(r'operand_layout_constraints=\{(.*?\})\}')
-_FOUR_AXES = re.compile(r'\w+\[(\d+),(\d+),(\d+),(\d+)\]')
+_ENTRIES = re.compile(r'(?:bf16|f32)\[(\d+,\d+,[\d,]+)\]')
 _ARRAY = re.compile(r'[a-z]+(\d*)\[([\d,]*)\]')
 SHOWN = 10  # how many of the costliest instructions are printed
 LARGEST = 4  # how many shapes of the largest arrays are printed
@@ -194,12 +196,13 @@ def _kind(instruction: hlo.Instruction) -> str | None:
 
 
 def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
-    """Counts a splash attention kernel's FLOPs without regard to its mask, or 0 for another instruction."""
+    """Counts an attention kernel's FLOPs without regard to its mask, or 0 for another instruction."""
     products = next((count for kernel, count in _PRODUCTS.items() if name.startswith(kernel)), 0)
     if not products:
         return 0.0
-    query, key = _FOUR_AXES.findall(_OPERANDS.search(instruction.text)[1])[:2]
-    return 2.0 * products * math.prod(map(int, query)) * int(key[-1])
+    operands = _ENTRIES.findall(_OPERANDS.search(instruction.text)[1])
+    query, key = ([*map(int, sides.split(','))] for sides in operands[:2])
+    return 2.0 * products * math.prod(query) * key[-1]
 
 
 def _executed(

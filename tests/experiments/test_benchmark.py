@@ -391,7 +391,7 @@ def test_the_peer_has_our_size():
 @pytest.mark.parametrize(
     'words, named',
     [
-        ([], 'data, train, decode, tpu'),
+        ([], 'data, train, decode, tpu, kernels'),
         (['model'], "'model'"),
         (['data', '--pairs=0'], '--pairs=0'),
         (['tpu', '--pairs=9'], '--pairs'),
@@ -399,6 +399,7 @@ def test_the_peer_has_our_size():
         (['train', '--models=none'], '--models=none'),
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
+        (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
         (['train', '--output=tests'], '--output=tests'),
         *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu')),
     ],

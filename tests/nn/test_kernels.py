@@ -11,7 +11,7 @@ import pytest
 from transformer import config as configs
 from transformer.config import ConfigError, Model, config_dict, declare, resolve
 from transformer.nn import cache, cost, layers, models
-from transformer.nn.kernels import chunked, flash, full, local, sparse
+from transformer.nn.kernels import chunked, flash, full, local, short, sparse
 from transformer.nn.kernels.kernel import KEEP_ALL, AttentionInputs, Token
 from transformer.nn.kernels.table import KERNELS, self_attention
 
@@ -300,6 +300,72 @@ def test_the_kernel_of_tpus_can_be_computed_again():
     )
     for ours, theirs in zip(expected, found, strict=True):
         np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(('heads', 'width', 'causal'), [(3, 64, True), (2, 128, False), (1, 16, False)])
+def test_the_kernel_of_short_rows_computes_full_attention(heads, width, causal):
+    """Interpreted: rows of two sentences, of which one ends in padding, and attention to another text."""
+    rng = np.random.default_rng(0)
+    drawn = [rng.normal(size=(2, 128, heads, width)).astype(np.float32) for _ in range(4)]
+    query, key, value, gradient = map(jnp.asarray, drawn)
+    segments = np.repeat([[1, 1, 2, 2], [1, 2, 2, 0]], 32, axis=1).astype(np.int32)
+    other = segments if causal else np.repeat([[1, 2, 2, 2], [1, 1, 2, 0]], 32, axis=1).astype(np.int32)
+    rows = AttentionInputs(query, key, value, jnp.asarray(segments), jnp.asarray(other))
+    gradient = jnp.where(segments[..., None, None] > 0, gradient, 0.0)
+    attend = lambda *x: full.attend(AttentionInputs(*x, *rows[3:5]), causal)
+    expected, pullback = jax.vjp(attend, query, key, value)
+    found = short.attend(rows, causal=causal, interpret=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    gradients = short.gradients(rows, gradient, causal=causal, interpret=True)
+    for ours, theirs in zip(gradients, pullback(gradient), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_the_kernel_of_short_rows_rounds_as_full_attention_does():
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(rng.normal(size=(1, 128, 2, 64)), jnp.bfloat16) for _ in range(4)]
+    segments = jnp.asarray(np.repeat([[1, 2]], 64, axis=1), jnp.int32)
+    rows = AttentionInputs(*arrays[:3], segments, segments)
+    means, pullback = jax.vjp(
+        lambda *x: full.attend(AttentionInputs(*x, segments, segments), False), *rows[:3]
+    )
+    pairs = zip(
+        [short.attend(rows, causal=False, interpret=True)]
+        + short.gradients(rows, arrays[3], causal=False, interpret=True),
+        (means, *pullback(arrays[3])),
+        strict=True,
+    )
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in (ours, theirs)), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'kernels'),
+    [
+        ({}, 2),
+        ({'length': 120}, 0),
+        ({'width': 24}, 0),
+        ({'dtype': jnp.float32}, 0),
+        ({'bias': True}, 0),
+        ({'drop': jax.tree_util.Partial(lambda x: 2.0 * x)}, 0),
+    ],
+    ids=['fits', 'length', 'width', 'float32', 'bias', 'dropout'],
+)
+def test_full_attention_of_short_rows_is_a_kernel_of_tpus(changes, kernels):
+    options = {'length': 128, 'width': 64, 'dtype': jnp.bfloat16, 'bias': False, 'drop': KEEP_ALL} | changes
+    length, width = options['length'], options['width']
+    segments = jnp.ones((1, length), jnp.int32)
+    bias = jnp.zeros((1, 2, length, length), jnp.bfloat16) if options['bias'] else None
+
+    def score(query, key, value):
+        rows = AttentionInputs(query, key, value, segments, segments, bias, options['drop'])
+        return full.attend(rows, True).sum()
+
+    traced = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(
+        *[jax.ShapeDtypeStruct((1, length, 2, width), options['dtype'])] * 3
+    )
+    of_platform = lambda name: traced.lower(lowering_platforms=(name,)).as_text().count('tpu_custom_call')
+    assert (of_platform('tpu'), of_platform('cpu')) == (kernels, 0)
 
 
 def test_the_table_has_every_choice():

@@ -105,7 +105,10 @@ def _flops(equation: JaxprEqn) -> int:
         kernel, features = equation.invars[1].aval, equation.params['dimension_numbers'].rhs_spec[0]
         return 2 * equation.outvars[0].aval.size * kernel.size // kernel.shape[features]
     times = equation.params['length'] if equation.primitive is primitives.scan_p else 1
-    return times * sum(_products(jaxpr, [True] * len(jaxpr.outvars)) for jaxpr in inner_jaxprs(equation))
+    called = [*inner_jaxprs(equation)]
+    # Of a choice by platform one branch runs. The last is for all platforms without a kernel of their own.
+    counted = called[-1:] if equation.primitive is primitives.cond_p else called
+    return times * sum(_products(jaxpr, [True] * len(jaxpr.outvars)) for jaxpr in counted)
 
 
 def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:

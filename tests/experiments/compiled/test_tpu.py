@@ -125,6 +125,15 @@ def test_the_cost_counts_the_trips_of_loops():
     assert cost.kernel_flops == 2 * (2 * 2 * 3 * 16 * 32 * 8)
 
 
+def test_flops_of_the_kernel_of_short_rows():
+    """Gradients: the logits again, and four gradients, of 2 rows with 32 features of all heads."""
+    text = 'operand_layout_constraints={s32[2,1,128]{2,1,0}, s32[2,1,128]{2,1,0}, bf16[2,32,128]{2,1,0}, ' + (
+        'bf16[2,32,128]{2,1,0}, bf16[2,32,128]{2,1,0}, bf16[2,32,128]{2,1,0}}'
+    )
+    instruction = types.SimpleNamespace(text=text)
+    assert tpu._kernel_flops('short_attention_gradients.7', instruction) == 2 * 5 * 2 * 32 * 128 * 128
+
+
 def test_the_roofline():
     # 50 cycles a second.
     chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)

@@ -10,6 +10,7 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.cache import Cache
 from transformer.nn.kernels import kernel as k
+from transformer.nn.kernels import short
 from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
@@ -40,21 +41,36 @@ def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     """Computes the weighted means of values in a segment. It has only a reverse-mode derivative."""
-    weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
-    return k.weighted_sum(rows.drop(weights), rows.value)
+    return _forward(rows, causal)[0]
 
 
 def _forward(rows, causal):
     mask = rows.mask(causal=causal)
-    weights = attention_weights(rows.query, rows.key, mask, rows.bias)
-    means = k.weighted_sum(rows.drop(weights), rows.value)
+    if short.fits(rows):
+        on_tpu = lambda rows, mask: short.attend(rows, causal=causal)
+        means = jax.lax.platform_dependent(rows, mask, tpu=on_tpu, default=_means)
+    else:
+        means = _means(rows, mask)
     # The backward pass computes the weights again. To keep two numbers per query, the largest logit and the
     # sum of exponentials, the TPU's compiler would read the n² logits once more.
     return means, (rows, mask, means)
 
 
+def _means(rows, mask):
+    weights = attention_weights(rows.query, rows.key, mask, rows.bias)
+    return k.weighted_sum(rows.drop(weights), rows.value)
+
+
 def _backward(causal, saved, gradient):
-    del causal
+    if short.fits(saved[0]):
+        on_tpu = lambda saved, gradient: (*short.gradients(saved[0], gradient, causal=causal), None)
+        parts = jax.lax.platform_dependent(saved, gradient, tpu=on_tpu, default=_gradients)
+    else:
+        parts = _gradients(saved, gradient)
+    return (AttentionInputs(*parts[:3], None, None, parts[3], None),)
+
+
+def _gradients(saved, gradient):
     rows, mask, means = saved
     value, bias, drop = rows.value, rows.bias, rows.drop
     # Without this barrier, the compiler sees that the logits were computed before, and keeps them.
@@ -70,7 +86,7 @@ def _backward(causal, saved, gradient):
     d_query = k.weighted_sum(rounded, key)
     d_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
     d_bias = None if bias is None else d_logits.astype(bias.dtype)
-    return (AttentionInputs(d_query, d_key, d_value, None, None, d_bias, None),)
+    return d_query, d_key, d_value, d_bias
 
 
 attend.defvjp(_forward, _backward)
