@@ -8,10 +8,10 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.sweeps import runs
+from experiments.tables.rows import TEST_SETS
 from transformer.config import ConfigError
 
 FILE = pathlib.Path(__file__).with_name('wmt17_de-en.json')
-TEST_SETS = ('newstest2013', 'newstest2014')
 SCORES = ('bleu', 'loss')
 # The settings whose trainings all have the same number of updates.
 POOLED = tuple(f'ext-{number}' for number in range(5))

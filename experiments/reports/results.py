@@ -161,10 +161,7 @@ def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
     wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    # With `train.patience`, a training that stopped early has a result, too.
-    may_stop = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
-    ended = result['steps'] == run.steps or (may_stop and result['steps'] < run.steps)
-    return result if ended and split in result['scores'] else None
+    return result if runs.has_ended(result, made_by, wanted) and split in result['scores'] else None
 
 
 def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
