@@ -1065,19 +1065,24 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: model.foo: no such option'),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: damaged'),
-        ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4: damaged'),
     ):  # fmt: skip
         if 'another config' in part or 'model.foo' in part:
             other['config']['model'] |= {'h': 2} if 'another' in part else {'foo': 2}
             (workdir / 'A1-seed2' / 'result.json').write_text(json.dumps(other))
         if 'damaged' in part:
             (workdir / 'A1-seed2' / 'result.json').write_text('[]')
-        if 'metrics' in part:
-            with (workdir / 'C1-seed1' / 'metrics.jsonl').open('a') as file:
-                file.write('{"loss": 1}\n')
         assert report.main(['report', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
+
+
+def test_damaged_metrics_of_a_finished_run(workdir, capsys):
+    with (workdir / 'C1-seed1' / 'metrics.jsonl').open('a') as file:
+        file.write('{"loss": 1}\n')
+    assert cells(shown(workdir, capsys, '--format=markdown'))['C1']['PPL ours'] == '7.000 (1)'
+    # The page draws them.
+    assert report.main(['report', f'--workdir={workdir}', '--format=html']) == 2
+    assert 'C1-seed1/metrics.jsonl: line 4: damaged' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', ['run.py config', '-m experiments.report experiments/results/grammar'])
@@ -1111,6 +1116,9 @@ def test_the_page(swept, tmp_path, capsys, opened):
     assert names()[:2] == ['base', 'big']
     page.get_by_role('button', name='other', exact=True).click()
     assert names()[0] == 'E'
+    # <0.001 is a number.
+    page.get_by_role('button', name='p sentences', exact=True).click()
+    assert names()[:2] == ['C1', 'A1']
     page.get_by_role('button', name='row', exact=True).click()
     page.get_by_role('button', name='row', exact=True).click()
     assert names() == sorted(paper, key=str.lower, reverse=True)
