@@ -5,6 +5,7 @@ python -m experiments.sweep run --table=3 --scale=grammar --seeds=3
 python -m experiments.sweep status --table=3 --scale=grammar
 """
 
+import contextlib
 import dataclasses
 import datetime
 import itertools
@@ -91,7 +92,12 @@ def run_rows(call: Call) -> int:
     if resources:
         return 0
     ended = launch.on_this_machine(missing, workdir, values.parallel or 1, values.gpus)
-    say = lambda seconds: print(_running(runs.states(sweep, workdir)), flush=True)
+
+    def say(seconds: float) -> None:
+        # The runs continue if nobody reads the line any more, or a file that it needs is damaged.
+        with contextlib.suppress(OSError, ConfigError):
+            print(_running(runs.states(sweep, workdir)), flush=True)
+
     with launch.exit_at_sigterm(), Heartbeat(say, every=MINUTE):
         for number, state in enumerate(ended, 1):
             error = f': {state.error}' if state.error else ''

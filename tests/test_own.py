@@ -33,7 +33,7 @@ TABLE = Table(
 """
 
 
-TABLE_OF = "from experiments.tables import Row, Table\nTABLE = Table(%s, split='dev')"
+TABLE_OF = "from experiments.tables import Measure, Row, Table\nTABLE = Table(%s, split='dev')"
 
 
 @pytest.fixture
@@ -211,6 +211,15 @@ def test_a_row_that_was_never_finished_may_go(files, capsys):
             "row base: at_scale='papr': choose one of paper",
         ),
         (TABLE.replace("'test'", "'valid'"), "split='valid': choose one of dev, test"),
+        (TABLE_OF % "rows=(Row('base', {}),), noise='newstest2015'", "noise='newstest2015': did you mean"),
+        (
+            TABLE_OF % "rows=(Row('base', {}),), measures=('bleu', Measure('BLEU', 'moses', 'bleu.m', 2))",
+            "TABLE: two measures are called 'BLEU'",
+        ),
+        (
+            TABLE_OF % "rows=(Row('base', {}),), measures=(Measure('seed', 'moses', 'bleu.m', 2),)",
+            "Measure 'seed'",
+        ),
         (
             TABLE.replace("measures=(", "measures=('perplexty', "),
             "measures='perplexty': did you mean 'perplexity'",

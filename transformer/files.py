@@ -133,7 +133,9 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        # A parent that is a file has been reported already.
+        with contextlib.suppress(NotADirectoryError):
+            temporary.unlink(missing_ok=True)
 
 
 def check_new(folder: Path) -> Path:

@@ -65,6 +65,10 @@ def is_held(path: Path) -> bool:
             return False
         except BlockingIOError:
             return True
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return False
 
 
 def _lock(handle: int, wait: float | None, notice: Callable[[], object] | None) -> bool:

@@ -11,14 +11,29 @@ from collections.abc import Sequence
 from experiments.complexity import charts, layers, measure, tables
 from experiments.complexity.measure import GIB
 from experiments.rendering import formats
-from experiments.sweeps import runs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
 
 RESULT = 'complexity.json'
-KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths', 'kernels')
+# The shape of a result.
+_COSTS = {
+    'name': str, 'n': files.SIZE, 'd': files.SIZE, 'pass': str, 'flops': float, 'steps': files.COUNT,
+    'temporary': files.COUNT, 'needed': files.COUNT, '*': object,
+}  # fmt: skip
+_HARDWARE = {'device': str, 'devices': files.SIZE, 'cpus': files.SIZE, '*': object}
+SHAPE = {
+    'date': str,
+    'seconds': float,
+    'environment': {'hardware': _HARDWARE, 'versions': {'jax': str, '*': object}, '*': object},
+    'd_model': files.SIZE,
+    'limit': files.COUNT,
+    'layers': [{**_COSTS, 'seconds?': (float, None)}],
+    'paths': [{'name': str, 'n': files.SIZE, 'length': files.COUNT, 'formula': files.COUNT, 'written': str}],
+    'kernels': [{**_COSTS, 'seconds': (float, None)}],
+    '*': object,
+}
 
 
 def complexity(call: Call) -> None:
@@ -29,7 +44,7 @@ def complexity(call: Call) -> None:
     if flags.result is not None:
         if not pathlib.Path(flags.result).is_file():
             raise ConfigError(f'--result={flags.result}: no such file')
-        earlier = runs.read_json(pathlib.Path(flags.result), KEYS)
+        earlier = files.read_json(pathlib.Path(flags.result), SHAPE)
         if empty := [key for key in ('layers', 'paths', 'kernels') if not earlier[key]]:
             raise ConfigError(f'--result={flags.result}: {empty[0]} is empty')
     # Created before measuring for minutes, so that the result cannot be lost.

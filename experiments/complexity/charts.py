@@ -46,7 +46,10 @@ def _draw(records: Sequence[Record], kinds: Iterable, d: int | None) -> Figure:
             # A logarithmic axis has no place for 0.
             shown = {n: value / unit for n, value in curve.items() if value > 0}
             axis.plot(shown.keys(), shown.values(), style, markersize=4, label=kind.name)
-        axis.set(xscale='log', yscale='log', title=title, xlabel='n')
+        axis.set(xscale='log', title=title, xlabel='n')
+        # Without a point, if no program was run, a logarithmic axis has no limits.
+        if any(len(line.get_xdata()) for line in axis.lines):
+            axis.set_yscale('log')
         axis.xaxis.set_major_locator(ticker.FixedLocator(lengths))
         axis.xaxis.set_major_formatter('{x:,.0f}')
         axis.xaxis.set_minor_locator(ticker.NullLocator())

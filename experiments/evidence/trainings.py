@@ -4,14 +4,15 @@
 """
 
 import csv
+import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.sweeps import runs
+from experiments.tables.rows import TEST_SETS
 from transformer.config import ConfigError
 
 FILE = pathlib.Path(__file__).with_name('wmt17_de-en.json')
-TEST_SETS = ('newstest2013', 'newstest2014')
 SCORES = ('bleu', 'loss')
 # The settings whose trainings all have the same number of updates.
 POOLED = tuple(f'ext-{number}' for number in range(5))
@@ -45,19 +46,28 @@ def collect(folder: pathlib.Path) -> dict[str, object]:
     """Extracts the final scores from `runs.tsv`, which has a line for each evaluation.
 
     Raises:
-      ConfigError: the file is missing, or lacks a column or a number.
+      ConfigError: the file is missing or has no evaluation, or lacks a column or a number.
     """
     file = folder / _EVALUATIONS
     if not file.is_file():
         raise ConfigError(f'{file}: no such file; the folder must hold the evaluations of the trainings')
     with file.open(newline='', encoding='utf-8') as stream:
         reader = csv.DictReader(stream, delimiter='\t')
-        if missing := [name for name in (*_KEYS, *_COLUMNS) if name not in (reader.fieldnames or ())]:
+        try:
+            names = reader.fieldnames or ()
+        except UnicodeDecodeError:
+            raise ConfigError(f'{file}: not UTF-8') from None
+        if missing := [name for name in (*_KEYS, *_COLUMNS) if name not in names]:
             raise ConfigError(f'{file}: has no column {missing[0]}')
         try:
             last = _last_evaluations(reader)
         except (TypeError, ValueError):
             raise ConfigError(f'{file}, line {reader.line_num}: not the numbers of an evaluation') from None
+    if not last:
+        raise ConfigError(f'{file}: has no evaluation')
+    for (setting, seed), evaluation in last.items():
+        if not all(map(math.isfinite, evaluation.values())):
+            raise ConfigError(f'{file}: {setting}, seed {seed}: its last score is not finite')
     settings = {}
     for setting in sorted({setting for setting, _ in last}):
         by_seed = {seed: last[name, seed] for name, seed in sorted(last) if name == setting}

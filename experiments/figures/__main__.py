@@ -30,7 +30,7 @@ from transformer import config as configs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, declare
 from transformer.config.files import read_config_file
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
@@ -89,6 +89,8 @@ def draw_positions(call: Call) -> None:
     [path] = call.words
     config = _config(path)
     m = config.model
+    if not declare.has_meaning(configs.OPTIONS, configs.flatten(config), 'model.positions'):
+        raise ConfigError(f'{path}: model.kind={m.kind!r} has no model.positions')
     if m.positions == 'sinusoidal':
         table = positions.sinusoid(call.flags.length, m.d_model, m.sinusoid)
         title = f'sinusoids ({m.sinusoid}), d_model {m.d_model}'

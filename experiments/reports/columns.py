@@ -79,11 +79,13 @@ def option(row: Measured, base: Measured, key: str) -> str:
     Returns:
       The text: '' if the value is base's, and a dash if the option does not apply to the row's model.
     """
-    written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
+    written, base_written = (configs.flatten(config)[key] for config in (row.written, base.written))
     ours, theirs = (tables.values_of(config, [key])[key] for config in (row.config, base.config))
     if ours is None:
         return tables.NONE
-    if row is not base and written == of_base and theirs is not None:
+    # A row that is written for no scale has only the values of this one.
+    is_written = None not in (row.row.scale, base.row.scale)
+    if row is not base and ours == theirs and (written == base_written or not is_written):
         return ''
     shown = tables.shown(key, written)
     return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'

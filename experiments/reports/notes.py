@@ -17,7 +17,7 @@ PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
 LEGEND = {
     ' ours': 'Ours: mean (seeds).',
     '±': '±: standard deviation.',
-    'Δ': 'Δ: difference from {base}, ours over the seeds that both have.',
+    'Δ': 'Δ: difference from {base}{paired}.',
     '95%': '95%, p seeds: paired t-test over seeds; ≈: the interval holds 0, so the row may equal {base} (of '
     'twenty equal rows, one is expected to differ by chance).',
     'p sentences': 'p sentences: paired bootstrap of the score before it over the sentences, not over seeds; '
@@ -38,6 +38,7 @@ def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
         *_same_as_base(comparison),
         *_scored_differently(comparison),
         *_other_tokenizers(comparison),
+        *_without_score(comparison),
         *_missing(comparison),
         *_hardware(comparison),
     ]
@@ -51,7 +52,8 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Iterator[str]:
     measured = {re.sub('^Δ| ours$| 95%$', '', column.heading) for column in shown}
     meanings = [s.measure.meaning for s in comparison.scores if s.measure.heading in measured]
     parts = [f'{comparison.title}: {", ".join(meanings)} on {table.split}.']
-    parts += [meaning.format(base=base) for sign, meaning in LEGEND.items() if sign in text]
+    paired = ', ours over the seeds that both have' * comparison.several
+    parts += [meaning.format(base=base, paired=paired) for sign, meaning in LEGEND.items() if sign in text]
     if table.citation and any(row.row.paper for row in comparison.rows):
         parts.append(f'Numbers that are not ours: {table.citation}.')
     yield ' '.join(parts)
@@ -162,6 +164,16 @@ def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
     if names := ', '.join(f'Δ{m.heading}' for m in measures if others and m.path in PER_TOKEN):
         rows = ', '.join(others)
         yield f'Rows with another tokenizer than {comparison.base}, whose {names} compare nothing: {rows}'
+
+
+def _without_score(comparison: Comparison) -> Iterator[str]:
+    """Yields the finished runs without a score that others have, such as an infinite perplexity."""
+    counted = [run for row in comparison.rows for run in row.counted]
+    for measure in (score.measure for score in comparison.scores):
+        values = {run.name: measure.value(run.scores(comparison.table.split)) for run in counted}
+        without = [name for name, value in values.items() if value is None]
+        if 0 < len(without) < len(values):
+            yield f'Ended without a finite {measure.heading}, and so not counted in it: {", ".join(without)}'
 
 
 def _missing(comparison: Comparison) -> Iterator[str]:

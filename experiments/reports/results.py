@@ -9,11 +9,18 @@ from experiments.sweeps import runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
+from transformer import files
 from transformer.config import Config, ConfigError, Decode
 from transformer.tasks import task_of
 from transformer.tasks.contract import Measure
 
-_KEYS = ('config', 'steps', 'params', 'seconds', 'hardware', 'scores')
+# The shapes of a result.json and of a split's scores.
+_SHAPE = {
+    'config': dict, 'steps': files.COUNT, 'params': files.COUNT, 'seconds': float, 'scores': dict,
+    'hardware': {'devices': files.COUNT, 'device': str, 'cpus': files.COUNT, '*': object},
+    'tokens_per_second?': (float, None), 'init_from?': (dict, None), '*': object,
+}  # fmt: skip
+_SCORES = {'checkpoint': str, 'decode?': dict, 'context?': dict, '*': object}
 # Options of the tokenizer.
 _TOKENIZER = ('data.tokenizer', 'data.pieces', 'data.vocabulary', 'data.tokenizer_model')
 # Options that decide which checkpoint a training scores.
@@ -103,6 +110,8 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     table = tables.table(sweep.table)
     # A report does not ask SLURM: without the sweep's jobs, runs that wait there count as missing.
     states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
+    if not states:
+        raise ConfigError(f'{folder}: the sweep has no run')
     launched = {state.run.row for state in states}
     rows = tuple(
         _row_of_sweep(row, sweep, table.split, [state for state in states if state.run.row == row.name])
@@ -152,18 +161,14 @@ def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
     wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    # With `train.patience`, a training that stopped early has a result, too.
-    may_stop = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
-    ended = result['steps'] == run.steps or (may_stop and result['steps'] < run.steps)
-    return result if ended and split in result['scores'] else None
+    return result if runs.has_ended(result, made_by, wanted) and split in result['scores'] else None
 
 
 def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     """Reads and checks the result.json of a run, and the config in it."""
     file = folder / 'result.json'
-    result = runs.read_json(file, _KEYS)
-    if 'checkpoint' not in result['scores'].get(split, {'checkpoint': None}):
-        raise ConfigError(f'{file}: damaged')
+    result = files.check_shape(runs.read_json(file, ()), _SHAPE, str(file))
+    files.check_shape(result['scores'].get(split, {'checkpoint': ''}), _SCORES, f'{file}: scores.{split}')
     try:
         return result, configs.from_json(json.dumps(result['config']))
     except ConfigError as error:
@@ -267,6 +272,6 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
     """Returns the checksums of a split's text, or None if only result.json of the run is there."""
-    files = (run.manifest() or {}).get('checksums')
+    checksums = (run.manifest() or {}).get('checksums')
     is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
-    return files and {name: digest for name, digest in files.items() if is_text(name)}
+    return checksums and {name: digest for name, digest in checksums.items() if is_text(name)}

@@ -114,7 +114,6 @@ def _pytorch(config: Config, batches: Sequence[Batch], dtype: str) -> interleave
 def write_trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> None:
     """Traces updates for TensorBoard's profiler or Perfetto."""
     run = updates.make_passes(config, [batch])
-    with jax.default_matmul_precision(config.train.matmul_precision):
-        run(1)
-        with jax.profiler.trace(folder):
-            run(count)
+    run(1)
+    with jax.profiler.trace(folder):
+        run(count)

@@ -43,8 +43,9 @@ def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
 
     def run(passes: int) -> None:
         nonlocal state
-        for batch in placed * passes:
-            state, _ = update(state, batch)
+        with jax.default_matmul_precision(config.train.matmul_precision):
+            for batch in placed * passes:
+                state, _ = update(state, batch)
         jax.block_until_ready(state)
 
     return run

@@ -46,7 +46,8 @@ def peak_memory(config: Config) -> float:
     update = parallel.map_update(updates.step(config), remat=config.model.remat)
     shapes = jax.eval_shape(functools.partial(initial_state, config))
     batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
-    memory = update.compile(shapes, batch).memory_analysis()
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        memory = update.compile(shapes, batch).memory_analysis()
     # The new state reuses the memory of the old one, so it counts once.
     return (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 2**30
 

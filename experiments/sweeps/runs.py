@@ -7,6 +7,7 @@ contains its output.
 import dataclasses
 import itertools
 import json
+import operator
 import pathlib
 import re
 import shutil
@@ -23,7 +24,7 @@ from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer import files, locks
-from transformer.config import ConfigError
+from transformer.config import Config, ConfigError
 from transformer.runs import metrics_file
 from transformer.runs import workdir as workdirs
 
@@ -44,6 +45,7 @@ class SweepRun:
     batch_tokens: int
     workdir: pathlib.Path  # the sweep's
     options: tuple[str, ...]  # for run.py
+    config: Config | None = None  # None if only the commands are needed
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class Sweep:
                 config = scales.config(row, self.scale, different)
                 options = tuple(scales.options(row, self.scale, different))
                 size = config.train.steps, config.data.batch_tokens
-                runs.append(SweepRun(row.name, seed, *size, workdir.resolve(), options))
+                runs.append(SweepRun(row.name, seed, *size, workdir.resolve(), options, config))
         return runs
 
 
@@ -100,7 +102,7 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
     try:
         content = json.loads((workdir / SWEEP).read_text())
         content.pop('written', None)  # of earlier versions
-        content['runs'] = tuple((row, seed) for row, seed in content['runs'])
+        content['runs'] = tuple((row, operator.index(seed)) for row, seed in content['runs'])
         sweep = Sweep(**content)
         own_files = user_files.is_file(sweep.table) or user_files.is_file(sweep.scale)
         scales.scale_config(sweep.scale, sweep.different)
@@ -218,12 +220,12 @@ def state(run: SweepRun, queued: set[str]) -> RunState:
     """Reads the progress of a run; `queued` contains the names of runs that wait or run on SLURM."""
     # The lock first: a process records how it ended before it releases the lock.
     is_running = locks.is_held(run.file('lock'))
-    step, seconds = _progress(run)
+    step, seconds, damage = _progress(run)
     status, error = _last_exit(run)
     if is_running:
         name, error = 'running', ''
     elif is_done(run):
-        name = 'done'
+        name, step = 'done', step or run.steps
     elif run.name in queued:
         name, error = 'queued', ''
     elif status:
@@ -231,19 +233,39 @@ def state(run: SweepRun, queued: set[str]) -> RunState:
     else:
         # The process that waited for it was also killed, or the folder was removed.
         name, error = 'stopped' if step else 'missing', ''
-    return RunState(run, name, step, seconds, error)
+    return RunState(run, name, step, seconds, error or damage)
 
 
 def is_done(run: SweepRun) -> bool:
-    """Returns whether a run has succeeded and its result is still there."""
-    return _last_exit(run)[0] == 0 and (run.folder / 'result.json').exists()
+    """Returns whether a run has succeeded and its result is there, perhaps without the sweep's `jobs`."""
+    if not (run.folder / 'result.json').exists():
+        return False
+    return _last_exit(run)[0] == 0 if run.file('json').exists() else _has_own_result(run)
+
+
+def _has_own_result(run: SweepRun) -> bool:
+    """Returns whether the config and the steps of a run's result are the run's."""
+    try:
+        result = read_json(run.folder / 'result.json', ('config', 'steps'))
+        made_by = configs.from_json(json.dumps(result['config']))
+    except ConfigError:
+        return False
+    is_same = run.config is not None and not configs.differences(made_by, run.config, free=False)
+    return is_same and has_ended(result, made_by, run.config)
+
+
+def has_ended(result: Mapping, made_by: Config, wanted: Config) -> bool:
+    """Returns whether a training has made the wanted updates, or has stopped early by `train.patience`."""
+    steps = wanted.train.steps
+    may_stop = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == steps
+    return result['steps'] == steps or (may_stop and result['steps'] < steps)
 
 
 def _last_exit(run: SweepRun) -> tuple[int | None, str]:
     """Reads the exit status (None without a process) and the error of the last process with these options."""
     if not run.file('json').exists():
         return None, ''
-    last = read_json(run.file('json'), ('options', 'status', 'error'))
+    last = files.read_json(run.file('json'), {'options': [str], 'status': int, 'error': str, '*': object})
     before, now = (
         [option for option in options if not option.startswith(f'--config.{FOLDER}=')]
         for options in (last['options'], run.options)
@@ -274,15 +296,19 @@ def seconds_left(states: Sequence[RunState]) -> list[float | None]:
     return list(map(seconds, states))
 
 
-def _progress(run: SweepRun) -> tuple[int, float | None]:
-    """Reads the last reported step (0 if none), and the seconds of a step at that time."""
+def _progress(run: SweepRun) -> tuple[int, float | None, str]:
+    """Reads the last reported step (0 if none), the seconds of a step at that time, and what is damaged."""
     step, seconds = 0, None
-    for line in metrics_file.read(run.folder):
-        step = line['step']
-        if line.get('tokens_per_second'):
-            # This counts padding as tokens, so it is too long: by a tenth for packed rows, more for bucketed.
-            seconds = run.batch_tokens / line['tokens_per_second']
-    return step, seconds
+    try:
+        for line in metrics_file.read(run.folder):
+            step = line['step']
+            if line.get('tokens_per_second'):
+                # This counts padding as tokens, so it is too long: by a tenth for packed rows, more for
+                # bucketed.
+                seconds = run.batch_tokens / line['tokens_per_second']
+    except ConfigError as error:
+        return step, seconds, str(error)
+    return step, seconds, ''
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:

@@ -78,7 +78,7 @@ FAMILY = (
     ),
     Member(
         'LSTM', 'Penn Treebank, valid', ('ptb',), 'perplexity',
-        public=Public('115', 'its small model', 'the code of Zaremba et al. 2014'),
+        public=Public('115', 'its small model, on test', 'the code of Zaremba et al. 2014'),
     ),
     Member('BERT', 'grammar, German', ('bert_grammar',), 'gaps'),
     Member(

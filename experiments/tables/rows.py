@@ -27,6 +27,9 @@ OPTIONS = (
 
 NONE = '-'  # printed where an option has no value
 PAPER_COSTS = ('params', 'FLOPs')  # numbers of the paper that are no scores
+# Fields of a report's records, which no measure can be called.
+RECORD_FIELDS = ('row', 'run', 'seed', 'checkpoint', 'unlike_base', 'training_seconds', *PAPER_COSTS)
+TEST_SETS = ('newstest2013', 'newstest2014')  # on which public trainings show the noise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Table(NamedTuple):
     citation: str = ''  # where the numbers in `Row.paper` are printed
     base: str = 'base'  # the row with which the others are compared, if their languages are the same
     speed: bool = False  # whether to print each row's training speed in tokens per second
-    # The test set of the printed numbers, if evidence/noise.py knows the noise of single trainings on it:
+    # The test set of the printed numbers, if it is one of TEST_SETS (see evidence/noise.py):
     # reports then mark printed differences that may be chance.
     noise: str = ''
 
@@ -310,7 +313,8 @@ def is_grid(name: str) -> bool:
 def _grid(name: str) -> Table:
     """Makes the table of all combinations of values, as in `model.h=1,4 model.N=2,3`; base is the first."""
     axes = []
-    for word in name.split(' '):
+    # A value can contain blanks.
+    for word in re.split(r' (?=[\w.]+=)', name):
         option, _, texts = word.partition('=')
         key = declare.check_name(configs.OPTIONS, option)
         if key == 'train.seed':
@@ -326,6 +330,7 @@ def _grid(name: str) -> Table:
     for point in itertools.product(*axes):
         named = '-'.join(f'{key.partition(".")[2]}={value}' for key, value in point)
         rows.append(Row(files.short_name(re.sub(r'[^\w.=+-]', '_', named)), dict(point)))
+    _check_distinct(f'--grid={name}: two rows', [row.name for row in rows])
     return Table(tuple(rows), 'dev', base=rows[0].name)
 
 
@@ -336,13 +341,11 @@ def _checked(table: object, file: str) -> Table:
     if wrong := wrong_field(table):
         raise ConfigError(f'{file}: TABLE: {wrong}')
     measures = [measure for measure in table.measures if isinstance(measure, Measure)]
-    for parts in (table.rows, measures):
+    for kind, parts in (('rows', table.rows), ('measures', measures)):
         for part in parts:
             if wrong := wrong_field(part):
                 raise ConfigError(f'{file}: {type(part).__name__} {part.name!r}: {wrong}')
-        names = [part.name for part in parts]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(f'{file}: two {type(parts[0]).__name__.lower()}s are called {twice[0]!r}')
+        _check_distinct(f'{file}: two {kind}', [part.name for part in parts])
     for row in table.rows:
         if not re.fullmatch(r'\w[\w.+-]*', row.name):
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
@@ -350,8 +353,15 @@ def _checked(table: object, file: str) -> Table:
     _check_choice(f'{file}: TABLE: base', table.base, [row.name for row in table.rows])
     if sum(measure.significance for measure in measures) > 1:
         raise ConfigError(f'{file}: significance: only one measure may have it')
+    if table.noise:
+        _check_choice(f'{file}: TABLE: noise', table.noise, TEST_SETS)
     _check_scores(table, file)
     return table
+
+
+def _check_distinct(what: str, names: list[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f'{what} are called {twice[0]!r}')
 
 
 def _check_scores(table: Table, file: str) -> None:
@@ -361,6 +371,12 @@ def _check_scores(table: Table, file: str) -> None:
     for measure in table.measures:
         if not isinstance(measure, Measure):
             _check_choice(f'{file}: TABLE: measures', measure, names)
+        elif measure.name in RECORD_FIELDS:
+            raise ConfigError(f'{file}: Measure {measure.name!r}: reports have a field of this name')
+    for task in tasks.all_tasks():
+        named = {measure.name: measure.heading or measure.name for measure in task.measures}
+        printed = [named.get(m) if isinstance(m, str) else m.name for m in table.measures]
+        _check_distinct(f'{file}: TABLE: two measures', list(filter(None, printed)))
     headings = dict.fromkeys(measure.heading or measure.name for measure in of_tasks)
     own = dict.fromkeys(key for m in table.measures if isinstance(m, Measure) for key in m.paper)
     for row in table.rows:

@@ -8,7 +8,9 @@ import json
 import operator
 import platform
 import re
+import types
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from experiments.speed import (
     training,
     updates,
 )
+from experiments.sweeps import cost as plan
 from transformer import config as configs
 from transformer.nn import cost, models
 from transformer.tokens import Tokens
@@ -227,6 +230,24 @@ def test_a_pass_is_an_update_with_each_batch(monkeypatch):
     updates.make_passes(configs.replace(config, {'model.remat': True}), batches)
     assert asked == [False, True]
     assert seen == [batch['target'].tokens.ravel().tolist() for batch in batches] * 3
+
+
+def test_timed_and_planned_updates_have_the_configs_precision(monkeypatch):
+    config = configs.replace(transformer_config(), {'train.matmul_precision': 'highest'})
+    seen, memory = [], types.SimpleNamespace(argument_size_in_bytes=2**30, temp_size_in_bytes=2**29)
+    precision = lambda: seen.append(jax.config.jax_default_matmul_precision)
+
+    class Update:
+        def __call__(self, state, batch):
+            return state, precision()
+
+        def compile(self, *_):
+            precision()
+            return types.SimpleNamespace(memory_analysis=lambda: memory)
+
+    monkeypatch.setattr(updates.parallel, 'map_update', lambda step, remat: Update())
+    updates.make_passes(config, [updates.random_batch(config)])(1)
+    assert plan.peak_memory(config) == 1.5 and seen == ['highest', 'highest']
 
 
 def test_a_pass_of_the_peer_is_an_update_with_each_batch(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.compiled import hlo
 from experiments.complexity import __main__ as complexity
-from experiments.complexity import layers, measure, paths, tables
+from experiments.complexity import charts, layers, measure, paths, tables
 from experiments.rendering import formats
 from experiments.tables.user_files import ROOT
 
@@ -233,12 +233,13 @@ def test_a_result_is_shown_again(measured, tmp_path, capsys):
     assert 'Table 1, measured' in capsys.readouterr().out
 
 
-def test_a_result_of_which_nothing_ran_is_shown(measured):
+def test_a_result_of_which_nothing_ran_is_shown(measured, tmp_path):
     found = json.loads((measured / 'complexity.json').read_text())
     for record in (*found['layers'], *found['kernels']):
         record.update({'seconds': None} if 'seconds' in record else {})
     page = tables.text(found, formats.markdown, '## ')
-    assert 'not run' in page
+    charts.write(found, tmp_path)
+    assert (tmp_path / 'layers.png').exists() and 'not run' in page
     assert 'takes more seconds' not in page and 'Local attention, r' not in page
 
 
@@ -256,8 +257,8 @@ def test_mistakes_are_one_line(capsys, word):
     assert word in error and error.count('\n') == 1
 
 
-WITHOUT_PATHS = json.dumps({key: 1 for key in complexity.KEYS if key != 'paths'})
-EMPTY = json.dumps({key: [] for key in complexity.KEYS})
+WITHOUT_PATHS = json.dumps({key: 1 for key in complexity.SHAPE if key != 'paths'})
+EMPTY = json.dumps({key: [] for key in complexity.SHAPE})
 
 
 @pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]', WITHOUT_PATHS, EMPTY])
@@ -268,6 +269,18 @@ def test_a_result_that_is_none(capsys, tmp_path, content):
     error = capsys.readouterr().err
     assert f'{tmp_path}/bad.json' in error and error.count('\n') == 1
     assert not (tmp_path / 'out').exists()
+
+
+def test_a_result_without_a_cost(measured, tmp_path, capsys):
+    found = json.loads((measured / 'complexity.json').read_text())
+    del found['kernels'][0]['seconds']
+    (tmp_path / 'bad.json').write_text(json.dumps(found))
+    words = [f'--result={tmp_path}/bad.json', f'--output={tmp_path}/out']
+    assert complexity.main(['complexity', *words]) == 2
+    assert "kernels.0: lacks 'seconds'" in capsys.readouterr().err
+    (tmp_path / 'bad.json').write_text(json.dumps({**found, 'kernels': []}))
+    assert complexity.main(['complexity', *words]) == 2
+    assert 'kernels is empty' in capsys.readouterr().err
 
 
 def test_the_committed_result():

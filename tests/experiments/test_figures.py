@@ -413,6 +413,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['schedule', 'nowhere.py'], 'nowhere.py: '),
         (['positions', 'configs/base.py', f'--output={tmp_path / "file"}'], f'{tmp_path / "file"}'),
         (['positions', str(tmp_path)], f'{tmp_path}'),
+        (['positions', 'configs/lstm_attention.py'], "model.kind='recurrent'"),
         (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
         (['attention', '--attention=both'], '--attention'),
         (['attention', '--sentence= '], '--sentence'),

@@ -423,6 +423,40 @@ def test_rows_that_a_scale_cannot_tell_from_base(tmp_path, capsys):
     assert list(cells(out)) == ['base', 'A1', 'C1', 'C2'] and cells(out)['A1']['PPL ours'] == 'missing'
 
 
+def test_changes_of_rows_that_are_written_for_no_scale(tmp_path, capsys, monkeypatch):
+    own = (tables.Row('deep', {'model.N': 6}), tables.Row('same', {'model.N': 3, 'model.norm': 'pre'}))
+    monkeypatch.setitem(tables.TABLES, 'own', tables.Table((tables.TABLE_3[0], *own), 'dev'))
+    asked = (('base', 1), ('deep', 1), ('same', 1))
+    runs.write_sweep(tmp_path, runs.Sweep('own', 'grammar', {}, asked))
+    found = cells(shown(tmp_path, capsys, '--format=markdown'))
+    assert [found[row]['N'] for row in ('base', 'deep', 'same')] == ['6 → 3', '6', '']
+    # The updates are base's, which are written for another scale.
+    assert 'steps' not in found['deep'] and found['same']['other'] == 'norm=pre'
+
+
+def test_a_sweep_without_runs(tmp_path):
+    with pytest.raises(ConfigError, match='has no run'):
+        results.of_sweep(runs.Sweep('3', 'grammar', {}, ()), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ('key', 'value'),
+    [
+        ('scores', None),
+        ('scores', []),
+        ('scores', {'dev': None}),
+        ('scores', {'dev': {'checkpoint': 'best', 'decode': None}}),
+        ('hardware', {}),
+        ('seconds', 'long'),
+        ('steps', None),
+    ],
+)
+def test_a_result_of_wrong_types_is_a_mistake(workdir, key, value):
+    edit(workdir / 'A1-seed1' / 'result.json', lambda result: result.update({key: value}))
+    with pytest.raises(ConfigError, match=rf'A1-seed1/result.json: {key}\b'):
+        results.of_sweep(runs.read_sweep(workdir), workdir)
+
+
 def test_columns_that_no_row_changes_are_left_out(tmp_path, capsys):
     runs.write_sweep(tmp_path, runs.Sweep('3', 'grammar', {}, (('base', 1), ('A1', 1), ('D2', 1))))
     out = shown(tmp_path, capsys, '--format=markdown')
@@ -620,13 +654,19 @@ def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):
     for run in sweep.all_runs(tmp_path):
         share = 0.5 if (run.row, run.seed) == ('base', 1) else None
         language_run(run, language_scores(3.0, 9.0, 0.7, share))
-    found = cells(shown(tmp_path, capsys, '--format=markdown', '--table=language'))
+    out = shown(tmp_path, capsys, '--format=markdown', '--table=language')
+    found = cells(out)
     assert (found['base']['PPL ours'], found['base']['grammatical ours']) == (
         '3.000 ±0.000 (2)',
         '50.0 % (1)',
     )
     # The column of differences would be empty.
     assert found['relu']['grammatical ours'] == '' and 'Δgrammatical ours' not in found['relu']
+    assert re.findall(r'(\w+), and so not counted in it: (.*)', out) == [
+        ('grammatical', 'base-seed2, relu-seed1')
+    ]
+    edit(tmp_path / 'base-seed1' / 'result.json', lambda r: r['scores']['dev'].update(grammatical=None))
+    assert 'not counted in it' not in shown(tmp_path, capsys, '--format=markdown')
 
 
 def test_a_table_of_translation_with_a_language_model(tmp_path, capsys):
@@ -963,6 +1003,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     # What no run has is not explained.
     alone = any_runs(capsys, folders[0], '--split=dev')
     assert 'p sentences' in out and 'Δ:' in out and 'p sentences' not in alone and 'Δ:' not in alone
+    assert 'both have' not in out  # these are no seeds
     # Without --base the first; a row scored otherwise is marked whatever its options.
     rescore(workdir, 'A1-seed2', decode={'beam': 8})
     out = any_runs(capsys, *call)
@@ -1024,19 +1065,24 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: model.foo: no such option'),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: damaged'),
-        ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4: damaged'),
     ):  # fmt: skip
         if 'another config' in part or 'model.foo' in part:
             other['config']['model'] |= {'h': 2} if 'another' in part else {'foo': 2}
             (workdir / 'A1-seed2' / 'result.json').write_text(json.dumps(other))
         if 'damaged' in part:
             (workdir / 'A1-seed2' / 'result.json').write_text('[]')
-        if 'metrics' in part:
-            with (workdir / 'C1-seed1' / 'metrics.jsonl').open('a') as file:
-                file.write('{"loss": 1}\n')
         assert report.main(['report', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
+
+
+def test_damaged_metrics_of_a_finished_run(workdir, capsys):
+    with (workdir / 'C1-seed1' / 'metrics.jsonl').open('a') as file:
+        file.write('{"loss": 1}\n')
+    assert cells(shown(workdir, capsys, '--format=markdown'))['C1']['PPL ours'] == '7.000 (1)'
+    # The page draws them.
+    assert report.main(['report', f'--workdir={workdir}', '--format=html']) == 2
+    assert 'C1-seed1/metrics.jsonl: line 4: damaged' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words', ['run.py config', '-m experiments.report experiments/results/grammar'])
@@ -1070,6 +1116,9 @@ def test_the_page(swept, tmp_path, capsys, opened):
     assert names()[:2] == ['base', 'big']
     page.get_by_role('button', name='other', exact=True).click()
     assert names()[0] == 'E'
+    # <0.001 is a number.
+    page.get_by_role('button', name='p sentences', exact=True).click()
+    assert names()[:2] == ['C1', 'A1']
     page.get_by_role('button', name='row', exact=True).click()
     page.get_by_role('button', name='row', exact=True).click()
     assert names() == sorted(paper, key=str.lower, reverse=True)

@@ -1,6 +1,7 @@
 """Sweeps: their runs are separate processes, distinguished by files, and launched again if missing."""
 
 import dataclasses
+import errno
 import fcntl
 import itertools
 import json
@@ -520,6 +521,20 @@ def test_who_looks_does_not_run(tmp_path):
         assert not locks.is_held(run.file('lock'))
 
 
+@pytest.mark.parametrize('number', [errno.ENOLCK, errno.EIO])
+def test_no_lock_is_held_where_there_are_none(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, 'flock')
+
+    monkeypatch.setattr(fcntl, 'flock', flock)
+    (tmp_path / 'lock').touch()
+    if number == errno.EIO:
+        with pytest.raises(OSError, match='flock'):
+            locks.is_held(tmp_path / 'lock')
+    else:
+        assert not locks.is_held(tmp_path / 'lock')
+
+
 def test_a_run_outlives_who_watches_it(tmp_path):
     """The lock is the run's too: nothing starts a second one."""
     run = scripted(tmp_path, 'import time; print("here", flush=True); time.sleep(30)')
@@ -581,13 +596,58 @@ def test_preemption_saves_and_gives_the_job_back(tmp_path):
 
 def test_progress(tmp_path):
     run = scripted(tmp_path, 'pass')
-    assert runs._progress(run) == (0, None)
+    assert runs._progress(run) == (0, None, '')
     run.folder.mkdir()
     lines = '{"step": 10, "tokens_per_second": 256.0}\n{"step": 10, "dev_loss": 1.0}\n{"step": 20, "tok'
     (run.folder / 'metrics.jsonl').write_text(lines)
     state = runs.state(run, set())
     # 90 of 100 steps, 512 tokens each, are left.
     assert (state.state, state.step, runs.seconds_left([state])) == ('stopped', 10, [180.0])
+    (run.folder / 'metrics.jsonl').write_text('{"step": 10}\n{"step": ?}\n')
+    state = runs.state(run, set())
+    assert (state.state, state.step) == ('stopped', 10) and 'metrics.jsonl: line 2' in state.error
+
+
+def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path):
+    run = scripted(tmp_path, 'pass')
+    run.file('json').write_text('{"options": null, "status": 0, "error": ""}')
+    with pytest.raises(ConfigError, match='base-seed1.json: options'):
+        runs.state(run, set())
+
+
+def test_a_result_without_the_sweeps_jobs_is_done(tmp_path):
+    (run,) = runs.Sweep('3', 'grammar', {}, (('base', 1),)).all_runs(tmp_path)
+    finish(run)
+    assert not runs.is_done(run)
+    result = {'steps': 1500, 'config': dataclasses.asdict(run.config)}
+    (run.folder / 'result.json').write_text(json.dumps(result))
+    state = runs.state(run, set())
+    assert (state.state, state.step) == ('done', 1500)
+    (run.folder / 'result.json').write_text(json.dumps({**result, 'steps': 300}))
+    assert not runs.is_done(run)
+    (other,) = runs.Sweep('3', 'grammar', {'train.beta2': 0.9}, (('base', 1),)).all_runs(tmp_path)
+    (run.folder / 'result.json').write_text(json.dumps(result))
+    assert not runs.is_done(other)
+
+
+@pytest.mark.parametrize('error', [BrokenPipeError(), ConfigError('damaged')])
+def test_a_line_that_cannot_be_printed_ends_no_run(tmp_path, monkeypatch, error):
+    lines = []
+
+    def fail(*_):
+        lines.append(1)
+        raise error
+
+    def launched(*_):
+        # The second line shows that the thread has survived the first.
+        until(lambda: len(lines) > 1, 60)
+        yield from ()
+
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    monkeypatch.setattr(sweep, 'MINUTE', 0.01)
+    monkeypatch.setattr(sweep, '_running', fail)
+    monkeypatch.setattr(launch, 'on_this_machine', launched)
+    assert sweep.main(['sweep', 'run', '--scale=grammar', '--rows=base', f'--workdir={tmp_path}']) == 1
 
 
 def test_the_data_of_a_sweep_may_move(tmp_path):
@@ -629,6 +689,7 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
         content[:-9],
         content.replace('beta2', 'beta3'),
         content.replace('"base"', '"bass"'),
+        content.replace('1\n', '"1"\n'),
         '[]',
     ):
         (tmp_path / runs.SWEEP).write_text(damage)

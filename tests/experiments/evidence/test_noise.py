@@ -215,10 +215,13 @@ def test_collect_takes_the_last_evaluation(tmp_path):
         (HEADER.replace('\tdev_loss', '') + '\n', 'dev_loss'),
         (f'{HEADER}\next\t0\t1\t200\t30.5\t1.4\tnone\t1.5\n', 'line 2'),
         (f'{HEADER}\next\t0\t1\t200\t30.5\n', 'line 2'),
+        (f'{HEADER}\next\t0\t1\t200\t30.5\t1.4\tnan\t1.5\n', 'ext-0, seed 1'),
+        (f'{HEADER}\n', 'no evaluation'),
+        ('run\t\xfc\n'.encode('latin-1'), 'UTF-8'),
     ],
 )
 def test_collect_refuses_other_files(tmp_path, text, named):
     if text is not None:
-        (tmp_path / 'runs.tsv').write_text(text)
+        (tmp_path / 'runs.tsv').write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=named):
         trainings.collect(tmp_path)

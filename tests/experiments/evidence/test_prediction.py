@@ -186,6 +186,10 @@ def test_predictions_are_sealed_once(tmp_path):
     with pytest.raises(ConfigError, match='sealed.json'):
         sealed.write(file, '2026-11-28')
     assert file.read_bytes() == before
+    # A parent that is a file is named, not the temporary file.
+    with pytest.raises(NotADirectoryError) as error:
+        sealed.write(file / 'x.json', '2026-11-28')
+    assert error.value.filename == str(file / 'x.json')
 
 
 def test_a_bleu_in_perplexity():

@@ -273,6 +273,17 @@ def test_options_give_the_config():
             assert called == config, (name, row.name)
 
 
+def test_values_of_a_grid_with_blanks():
+    table = tables.table('data.dir=/my data,/other model.h=1,2')
+    assert [row.changes['data.dir'] for row in table.rows] == ['/my data'] * 2 + ['/other'] * 2
+    assert table.rows[0].name == 'dir=_my_data-h=1'
+
+
+def test_rows_of_a_grid_have_different_names():
+    with pytest.raises(ConfigError, match="two rows are called 'dir=a_b'"):
+        tables.table('data.dir=a/b,a_b')
+
+
 def test_unknown_names():
     for call, part in (
         (lambda: tables.rows('5'), '--table=5: choose one of 2, 3, 4, further, language, architectures'),
