@@ -822,3 +822,12 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     )
     with pytest.raises(ConfigError, match='needs 2 files, has 1'):
         prepare(changed(given, tokenizer_model=str(tmp_path / 'source')), tmp_path / 'cache')
+
+
+def test_other_columns_of_a_table_are_other_content(tmp_path):
+    rows = [f'title {n}\tbody {n}' for n in range(60)]
+    (tmp_path / 'a.tsv').write_text('\n'.join(['title\tbody', *rows]))
+    table = Data(source='table', dir=str(tmp_path), train='a.tsv', dev='a.tsv', test='a.tsv', pieces=275)
+    for column in ('title', 'body'):
+        made = prepare_text(changed(table, columns=f'text={column}'), tmp_path / 'cache')
+        assert made.texts('dev')['text'][0] == f'{column} 0'

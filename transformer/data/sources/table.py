@@ -82,8 +82,10 @@ def tables_beside(data: Data, path: epath.Path) -> set[epath.Path]:
 
 
 def facts(data: Data, reading: Reading) -> dict[str, object]:
-    """Returns the options that decide which pictures are read, and which are left out."""
-    return {'columns': data.columns, 'unreadable': data.unreadable} if reading.images() else {}
+    """Returns the options that decide which columns are read, and which pictures are left out."""
+    if reading.images():
+        return {'columns': data.columns, 'unreadable': data.unreadable}
+    return {} if data.columns is None else {'columns': data.columns}
 
 
 def _pictures(data: Data, reading: Reading, path: epath.Path) -> contextlib.AbstractContextManager:
