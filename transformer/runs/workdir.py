@@ -204,8 +204,11 @@ def check_place(option: str, name: epath.PathLike) -> None:
 
 def holds_work(folder: epath.Path) -> bool:
     """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
-    names = 'checkpoints/*', 'damaged', 'result.json'
-    return any(True for name in names for _ in folder.glob(name))
+    # Not the folder of a first checkpoint that a killed process did not complete.
+    saved = (path for name in ('', 'replaced/') for path in folder.glob(f'checkpoints/{name}*'))
+    return any(path.name.isdecimal() for path in saved) or any(
+        (folder / name).exists() for name in ('damaged', 'result.json')
+    )
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
