@@ -1254,6 +1254,10 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     # Files of one long name and different contents.
     long = [text_input.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
     assert len({name('2', of) for of in long}) == 2
+    # Parts of one file, and columns whose names differ late.
+    parts = [{f'x.tsv{part}': {'name': 'x.tsv', 'sha256': '1'}} for part in ('', '[:9]', '[9:]')]
+    assert len({name('2', text_input.name_of(part)) for part in parts}) == 3
+    assert len({name('2', f'mine-01234567.columns={"text+" * 20}{n}') for n in '12'}) == 2
 
 
 def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):

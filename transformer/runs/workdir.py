@@ -285,7 +285,8 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
     changed = [f'{key.partition(".")[2]}={value}' for key, value in options.items() if value != own[key]]
-    name = re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], checkpoint, *changed]))
+    short = of if len(of) <= 80 else f'{of[:71]}-{hashlib.sha256(of.encode()).hexdigest()[:8]}'
+    name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *changed]))
     if run.result().get('scores', {}).get(of, {}).get('checkpoint') == checkpoint and not changed:
         name += '.evaluated'
     # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.
