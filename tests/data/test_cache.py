@@ -831,3 +831,18 @@ def test_other_columns_of_a_table_are_other_content(tmp_path):
     for column in ('title', 'body'):
         made = prepare_text(changed(table, columns=f'text={column}'), tmp_path / 'cache')
         assert made.texts('dev')['text'][0] == f'{column} 0'
+
+
+def test_a_file_that_changes_meanwhile_is_not_cached(data, tmp_path):
+    old = content(tmp_path / 'text')
+
+    def edit(stage, done, total):
+        if stage == 'train':
+            write(tmp_path / 'text', 'dev', (['new'] * 3, ['neu'] * 3))
+
+    with pytest.raises(ConfigError, match=r'^data\.dev: '):
+        prepare(data, tmp_path / 'cache', progress=edit)
+    assert not list((tmp_path / 'cache').iterdir())
+    for name, before in old.items():
+        (tmp_path / 'text' / name).write_bytes(before)
+    assert prepare(data, tmp_path / 'cache').texts('dev')['target'] == DEV[1]

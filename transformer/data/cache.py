@@ -66,7 +66,7 @@ def prepare(
         `data.tokenizer_model`, or learned from the training text.
 
     Raises:
-      ConfigError: bad or too little data.
+      ConfigError: bad or too little data, or files that change meanwhile.
       OSError: the cache cannot be written.
     """
     reader.check(data, reading)
@@ -123,10 +123,15 @@ def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> d
         **source.facts(data, reading),
         'fields': {name: field.identity() for name, field in reading.fields.items()},
         **({GIVEN: {name: one.sha256 for name, one in given.items()}} if given else {}),
-        'files': {
-            split: [origin._asdict() for origin in source.origins(data, reading, split)]
-            for split in source.splits(reading)
-        },
+        'files': _files(data, reading),
+    }
+
+
+def _files(data: Data, reading: Reading) -> dict[str, list[dict[str, object]]]:
+    source = reader.READERS[data.source]
+    return {
+        split: [origin._asdict() for origin in source.origins(data, reading, split)]
+        for split in source.splits(reading)
     }
 
 
@@ -180,6 +185,10 @@ def _build(
         # The manifest is written last: a folder that contains it only lacks its final name.
         if not (unfinished / manifests.FILE).exists():
             build.write(data, reading, identity, unfinished, progress, given)
+        # The hashes were computed before the files were read; this reads them once more.
+        now = _files(data, reading)
+        if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
+            raise ConfigError(f'data.{changed[0]}: a file has changed while it was prepared; start again')
         published = _publish(unfinished, folder)
     except BaseException as error:
         # The next call uses what an interruption leaves, but bad data stays bad.
