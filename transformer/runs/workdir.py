@@ -212,7 +212,7 @@ def holds_work(folder: epath.Path) -> bool:
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Raises ConfigError if a split's arrays, or an option that changes what is learned, differ."""
+    """Raises ConfigError if a split's arrays or texts, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     train, end = config.train, run.config.train.decay_steps
     if end and set(changed) == {'train.decay_steps'} and train.decay_steps == train.steps:
@@ -229,8 +229,11 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
         more = f', and {len(values) - SHOWN} more differ' if len(values) > SHOWN else ''
         values = ', '.join(values[:SHOWN]) + more
         raise ConfigError(f'{run.folder}: made by a different config: {values}; choose another --workdir')
+    before = run.manifest['checksums']
     for name, digest in manifest['checksums'].items():
-        if name.endswith('.bin') and run.manifest['checksums'].get(name) != digest:
+        # Further references and answers are in the texts alone, of which earlier versions kept fewer.
+        other_text = name.endswith('.txt') and before.get(name, digest) != digest
+        if other_text or (name.endswith('.bin') and before.get(name) != digest):
             split = name.partition('.')[0]
             raise ConfigError(
                 f'{run.folder}: made from other {split} data, which its data.lock.json names; choose another '
