@@ -3,6 +3,7 @@
 import concurrent.futures
 import errno
 import io
+import logging
 import os
 import re
 import select
@@ -118,12 +119,19 @@ def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, pi
     assert next(chunks, None) is None
 
 
-def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
+def test_what_answers_a_short_text_is_made_ready_only_while_none_comes(caplog):
     for comes, ready in ((True, []), (False, [['.']])):
         answer, output = Shouts(), io.BytesIO()
-        streams.write(answer, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
+
+        def warn(texts, answer=answer, **options):
+            logging.warning('%s', texts)
+            return answer(texts, **options)
+
+        streams.write(warn, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
         assert [given for _, given in answer.asked] == [*ready, ['a'], ['b']]
         assert output.getvalue() == b'0 A\n1 B\n'
+    # None of the text that nobody wrote.
+    assert caplog.messages == ["['a']", "['b']"] * 2
 
 
 def test_lines_that_come_one_by_one_have_the_same_few_shapes():

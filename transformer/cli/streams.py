@@ -18,7 +18,7 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.data.sources.images import UnreadableFile
 from transformer.data.sources.text import UTF_16
-from transformer.progress import Heartbeat, make_bar, print_line
+from transformer.progress import Heartbeat, make_bar, print_line, without_warnings
 
 # The most lines that a model gets at once, and the most files for each device.
 CHUNK, FILES = 10_000, 128
@@ -268,7 +268,9 @@ def write(
       The number of texts without an answer.
     """
     if not arrives(PAUSE):
-        answer(['.'])
+        # Of a text that nobody wrote.
+        with without_warnings():
+            answer(['.'])
 
     def lines_of(i: int, hypotheses) -> Iterator[str]:
         place = {'line': i} if names is None else {'file': names[i]}
