@@ -25,7 +25,7 @@ from transformer.data.sources import reader
 from transformer.data.tokenizers import hugging_face
 from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.data.tokenizers.foreign import read_given
-from transformer.progress import Progress, no_progress
+from transformer.progress import Progress, no_progress, without_warnings
 
 FORMAT = 3  # the version of the layout of folders and of the code that fills them
 
@@ -135,6 +135,16 @@ def _files(data: Data, reading: Reading) -> dict[str, list[dict[str, object]]]:
     }
 
 
+def _check_unchanged(data: Data, reading: Reading, identity: dict) -> None:
+    """Reads the source files once more, and raises ConfigError if their hashes have changed."""
+    if data.dir is None:  # the data are generated
+        return
+    with without_warnings():
+        now = _files(data, reading)
+    if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
+        raise ConfigError(f'data.{changed[0]}: a file has changed while it was prepared; start again')
+
+
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
     """Opens a cache folder, or returns None if it is missing or damaged. Damage is logged."""
     if not folder.exists():
@@ -185,10 +195,7 @@ def _build(
         # The manifest is written last: a folder that contains it only lacks its final name.
         if not (unfinished / manifests.FILE).exists():
             build.write(data, reading, identity, unfinished, progress, given)
-        # The hashes were computed before the files were read; this reads them once more.
-        now = _files(data, reading)
-        if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
-            raise ConfigError(f'data.{changed[0]}: a file has changed while it was prepared; start again')
+        _check_unchanged(data, reading, identity)
         published = _publish(unfinished, folder)
     except BaseException as error:
         # The next call uses what an interruption leaves, but bad data stays bad.
