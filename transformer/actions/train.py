@@ -60,7 +60,7 @@ def train(
         lock_file, config = lock_beside(file), read_config_file(file)
     resolved = config if isinstance(config, Config) else configs.resolve(config)
     process.keep_programs()
-    resolved = run_data.with_absolute_folder(resolved)
+    resolved = run_data.with_absolute_paths(resolved)
     return run_training(resolved, epath.Path(folder), lock_file, on_metrics, init_from, evaluate).result
 
 
