@@ -735,6 +735,13 @@ def test_an_evaluation_that_cannot_be_saved_is_refused_before_it_is_computed(cap
         assert str(trained) in fails(capfd, 'evaluate', f'--workdir={trained}', *argv)
 
 
+def test_without_standard_error_messages_are_no_output(capfd, monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', None)
+    assert run.main(['run.py', 'config', '--config=missing']) == 2
+    sys.stderr.close()
+    assert capfd.readouterr().out == ''
+
+
 def test_a_full_disk(texts, tmp_path):
     code = (
         'import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); '
