@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import errno
+import gzip
 import io
 import logging
 import os
@@ -269,6 +270,12 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
         bar.resume()
         bar.add(3)
         assert_shown(screen, b'3/5')
+
+
+def test_a_compressed_input_is_refused(tmp_path):
+    (tmp_path / 'x.gz').write_bytes(gzip.compress(b'a\nb\n'))
+    with streams.read_lines(str(tmp_path / 'x.gz')) as lines, pytest.raises(ConfigError, match='gzip'):
+        next(iter(lines))
 
 
 @pytest.mark.parametrize('encoding', ['utf-16-le', 'utf-16-be'])

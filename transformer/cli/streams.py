@@ -26,6 +26,7 @@ CHUNK, FILES = 10_000, 128
 PAUSE = 0.05
 _BLOCK = 1 << 16
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_GZIP = b'\x1f\x8b'  # the beginning of a compressed file
 
 
 class Lines:
@@ -52,6 +53,8 @@ class Lines:
         chunk = self._take()
         if chunk and chunk[0].startswith(UTF_16):
             raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
+        if chunk and chunk[0].startswith(_GZIP):
+            raise ConfigError('the input is compressed by gzip; zcat makes it text')
         if chunk:
             chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
         damaged = 0
