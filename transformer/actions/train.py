@@ -101,6 +101,7 @@ def run_training(
     if config.train.frozen is not None:
         optim.frozen(config.train.frozen, models.parameter_shapes(config))
     if origins:
+        warm_start.warn_of_classes(origins, dataset.codecs)
         start = warm_start.start(config, origins, folder)
     # Built before the work directory is written, so that bad data leaves it unchanged.
     task = task_of(config)
