@@ -980,6 +980,8 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
             'seed=7: decode.method=beam draws nothing at random; a seed is for sampling: set '
             '--config.decode.method=sample',
         ),
+        (['--top_k=5'], 'decode.top_k=5: for decode.method=sample, not beam'),
+        (['--beam=5', '--method=greedy'], 'decode.beam=5: for decode.method=beam, not greedy'),
     ],
 )
 def test_what_the_search_cannot_give_is_refused_before_the_model_is_loaded(
