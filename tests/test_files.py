@@ -80,3 +80,17 @@ def test_errors_name_the_final_folder(tmp_path, make):
     line = str(error.value)
     assert str(tmp_path / 'imported' / 'checkpoints') in line and folder.name not in line
     assert names(tmp_path) == []
+
+
+def test_a_pipe_and_a_link_stay(tmp_path):
+    pipe, link = epath.Path(tmp_path / 'pipe'), epath.Path(tmp_path / 'link')
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(pipe, 'answer')
+    assert os.read(reader, 100) == b'answer' and pathlib.Path(pipe).is_fifo()
+    os.close(reader)
+    (tmp_path / 'file').write_text('old')
+    os.symlink('file', link)
+    files.write_text(link, 'new')
+    assert os.readlink(link) == 'file' and (tmp_path / 'file').read_text() == 'new'
+    assert names(tmp_path) == ['file', 'link', 'pipe']

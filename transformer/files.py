@@ -108,16 +108,20 @@ def naming(output: BinaryIO | TextIO) -> Iterator[None]:
 def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Opens a file for writing, which replaces the file `path` in one step, at the end.
 
-    At any moment `path` holds the old content or the new, and after an error the old.
+    At any moment `path` holds the old content or the new, and after an error the old. A link stays, and the
+    file to which it leads is replaced.
 
     Args:
       durable: whether to return only once the content is on the disk, not just in the system's memory.
     """
+    local = '://' not in os.fspath(path)
+    path = pathlib.Path(path) if local else path  # epath takes devices for files
     if path.exists() and not path.is_file():
-        # A device, such as /dev/stdout, cannot be replaced. Writing to a folder raises an error.
+        # A device or a pipe, such as /dev/stdout, cannot be replaced. Writing to a folder raises an error.
         with path.open('wb') as file:
             yield file
         return
+    path = pathlib.Path(os.path.realpath(path)) if local else path
     remove_leftovers(path.parent, path.name)
     temporary = temporary_name(path)
     try:

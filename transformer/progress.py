@@ -1,8 +1,10 @@
 """Reports progress: counts of stages, and bars or lines on standard error."""
 
+import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich import progress as bars
 from rich.console import Console
@@ -17,6 +19,16 @@ Progress = Callable[[str, int, int], None]
 
 def no_progress(stage: str, done: int, total: int) -> None:
     """Shows no progress."""
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hides the warnings of work that is repeated or only prepares other work."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def counting(progress: Progress, stage: str, total: int) -> Callable[[float], None]:

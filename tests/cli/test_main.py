@@ -421,6 +421,11 @@ def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
     line = fails(capfd, *arguments(tmp_path, trained))
     assert 'dev' in line and '--workdir' in line
     assert snapshot(trained) == before
+    # Texts can differ where pieces do not: further references.
+    run_there = Run.open(epath.Path(trained))
+    checksums = run_there.manifest['checksums'] | {'test.target.txt': '0'}
+    with pytest.raises(ConfigError, match='made from other test data'):
+        workdirs.check_same(run_there, run_there.config, run_there.manifest | {'checksums': checksums})
 
 
 def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
@@ -730,6 +735,13 @@ def test_an_evaluation_that_cannot_be_saved_is_refused_before_it_is_computed(cap
         assert str(trained) in fails(capfd, 'evaluate', f'--workdir={trained}', *argv)
 
 
+def test_without_standard_error_messages_are_no_output(capfd, monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', None)
+    assert run.main(['run.py', 'config', '--config=missing']) == 2
+    sys.stderr.close()
+    assert capfd.readouterr().out == ''
+
+
 def test_a_full_disk(texts, tmp_path):
     code = (
         'import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); '
@@ -968,6 +980,8 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
             'seed=7: decode.method=beam draws nothing at random; a seed is for sampling: set '
             '--config.decode.method=sample',
         ),
+        (['--top_k=5'], 'decode.top_k=5: for decode.method=sample, not beam'),
+        (['--beam=5', '--method=greedy'], 'decode.beam=5: for decode.method=beam, not greedy'),
     ],
 )
 def test_what_the_search_cannot_give_is_refused_before_the_model_is_loaded(
@@ -1254,6 +1268,10 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     # Files of one long name and different contents.
     long = [text_input.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
     assert len({name('2', of) for of in long}) == 2
+    # Parts of one file, and columns whose names differ late.
+    parts = [{f'x.tsv{part}': {'name': 'x.tsv', 'sha256': '1'}} for part in ('', '[:9]', '[9:]')]
+    assert len({name('2', text_input.name_of(part)) for part in parts}) == 3
+    assert len({name('2', f'mine-01234567.columns={"text+" * 20}{n}') for n in '12'}) == 2
 
 
 def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):

@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import errno
+import gzip
 import io
+import logging
 import os
 import re
 import select
@@ -118,12 +120,19 @@ def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, pi
     assert next(chunks, None) is None
 
 
-def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
+def test_what_answers_a_short_text_is_made_ready_only_while_none_comes(caplog):
     for comes, ready in ((True, []), (False, [['.']])):
         answer, output = Shouts(), io.BytesIO()
-        streams.write(answer, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
+
+        def warn(texts, answer=answer, **options):
+            logging.warning('%s', texts)
+            return answer(texts, **options)
+
+        streams.write(warn, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
         assert [given for _, given in answer.asked] == [*ready, ['a'], ['b']]
         assert output.getvalue() == b'0 A\n1 B\n'
+    # None of the text that nobody wrote.
+    assert caplog.messages == ["['a']", "['b']"] * 2
 
 
 def test_lines_that_come_one_by_one_have_the_same_few_shapes():
@@ -261,6 +270,12 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
         bar.resume()
         bar.add(3)
         assert_shown(screen, b'3/5')
+
+
+def test_a_compressed_input_is_refused(tmp_path):
+    (tmp_path / 'x.gz').write_bytes(gzip.compress(b'a\nb\n'))
+    with streams.read_lines(str(tmp_path / 'x.gz')) as lines, pytest.raises(ConfigError, match='gzip'):
+        next(iter(lines))
 
 
 @pytest.mark.parametrize('encoding', ['utf-16-le', 'utf-16-be'])

@@ -822,3 +822,27 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     )
     with pytest.raises(ConfigError, match='needs 2 files, has 1'):
         prepare(changed(given, tokenizer_model=str(tmp_path / 'source')), tmp_path / 'cache')
+
+
+def test_other_columns_of_a_table_are_other_content(tmp_path):
+    rows = [f'title {n}\tbody {n}' for n in range(60)]
+    (tmp_path / 'a.tsv').write_text('\n'.join(['title\tbody', *rows]))
+    table = Data(source='table', dir=str(tmp_path), train='a.tsv', dev='a.tsv', test='a.tsv', pieces=275)
+    for column in ('title', 'body'):
+        made = prepare_text(changed(table, columns=f'text={column}'), tmp_path / 'cache')
+        assert made.texts('dev')['text'][0] == f'{column} 0'
+
+
+def test_a_file_that_changes_meanwhile_is_not_cached(data, tmp_path):
+    old = content(tmp_path / 'text')
+
+    def edit(stage, done, total):
+        if stage == 'train':
+            write(tmp_path / 'text', 'dev', (['new'] * 3, ['neu'] * 3))
+
+    with pytest.raises(ConfigError, match=r'^data\.dev: '):
+        prepare(data, tmp_path / 'cache', progress=edit)
+    assert not list((tmp_path / 'cache').iterdir())
+    for name, before in old.items():
+        (tmp_path / 'text' / name).write_bytes(before)
+    assert prepare(data, tmp_path / 'cache').texts('dev')['target'] == DEV[1]

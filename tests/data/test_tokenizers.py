@@ -114,6 +114,26 @@ def test_a_lone_surrogate_reads_as_a_question_mark(either):
     assert either.encode_document('a\n\udfff').tolist() == either.encode('a\n?')
 
 
+def test_places_of_pieces_around_a_blank_of_sentencepiece(pieces):
+    text = '▁ the cat▁▁dog 😀▁'
+    names, offsets = pieces.pieces(pieces.encode(text)), pieces.offsets(text)
+    assert len(names) == len(offsets) and offsets[-1] == (len(text), len(text))
+    blank = [f'<0x{byte:02X}>' for byte in '▁'.encode()]
+    found = {place for i, place in enumerate(offsets) if names[i : i + 3] == blank}
+    assert found == {(i, i + 1) for i, character in enumerate(text) if character == '▁'}
+    for name, (begin, end) in zip(names[:-1], offsets, strict=False):
+        # Only the blank that begins a text is a piece's, but not the text's.
+        assert (
+            name.startswith('<0x')
+            or name.replace('▁', ' ').removeprefix(' ' * (not begin)) in (text[begin:end])
+        )
+
+
+def test_a_nul_in_a_text_is_no_gap(either):
+    before, after = either.encode_around('a\0b ... c', '...')
+    assert either.decode(before) == 'a\ufffdb' and either.decode(after).strip() == 'c'
+
+
 def test_decode_ends_at_eos_and_skips_padding(either):
     a, b = either.encode('The cat')[:-1], either.encode(' now')
     assert either.decode(np.array([PAD, *a, PAD, EOS, *b, PAD])) == 'The cat'

@@ -317,6 +317,16 @@ def test_a_tokenizer_of_another_language_gets_a_line(origin, tmp_path, caplog):
     assert f'--init_from={origin}:1' in message and 'de and en' in message and 'from fr' in message
 
 
+def test_outputs_for_other_classes_get_a_line(origin, caplog):
+    [found] = warm_start.origins([f'{origin}:1'])
+    # As a cached property, without a training of its own.
+    found.run.codecs['label'] = codec.Labels(('a', 'b'))
+    for names, others in ((('a', 'b'), []), (('a', 'b', 'c'), []), (('a', 'cat'), [('b', 'cat')])):
+        caplog.clear()
+        warm_start.warn_of_classes([found], {'text': None, 'label': codec.Labels(names)})
+        assert [record.args[1:] for record in caplog.records] == others
+
+
 def test_a_run_becomes_a_part_of_a_larger_model():
     """The parameters of two encoders become those of the towers `image` and `text`."""
     tower = {'encoder': {'kernel': np.ones((2, 3), np.float32)}, 'head': {'bias': np.ones(3, np.float32)}}

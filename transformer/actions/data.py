@@ -76,9 +76,13 @@ def prepare(config: Config, lock_file: str) -> list[str]:
     return report
 
 
-def with_absolute_folder(config: Config) -> Config:
-    """Makes `data.dir` an absolute path, which stays valid in any folder."""
-    folder = config.data.dir
-    if folder is None or '://' in folder:
-        return config
-    return configs.replace(config, {'data.dir': os.path.abspath(folder)})
+def with_absolute_paths(config: Config) -> Config:
+    """Makes `data.dir` and `data.tokenizer_model` absolute paths, which stay valid in any folder."""
+    absolute = lambda path: path if '://' in path else os.path.abspath(path)
+    data, paths = config.data, {}
+    if data.dir is not None:
+        paths['data.dir'] = absolute(data.dir)
+    if data.tokenizer_model is not None:
+        names = data.tokenizer_model.split(',') if data.vocabulary == 'separate' else [data.tokenizer_model]
+        paths['data.tokenizer_model'] = ','.join(map(absolute, names))
+    return configs.replace(config, paths)

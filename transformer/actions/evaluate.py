@@ -59,12 +59,12 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
       changes: options, among them `data.dev` or `data.test`. Files are in `data.dir`, if that is given, else
         in the current folder.
     """
-    config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in OWN})
+    own = {key: changes[key] for key in (*OWN, 'data.dir') if key in changes}
+    config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in own})
     workdir.check_writable(run.folder)
-    own = {key: changes[key] for key in OWN if key in changes}
     # What is generated has no folder.
     if declare.has_meaning(configs.OPTIONS, configs.flatten(config) | own, 'data.dir'):
-        own['data.dir'] = changes.get('data.dir', os.curdir)
+        own.setdefault('data.dir', os.curdir)
     config = configs.portable(configs.replace(config, own), parallel.platform())
     task_reading, sets = task_of(config).reading(config), []
     for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:

@@ -60,7 +60,7 @@ def train(
         lock_file, config = lock_beside(file), read_config_file(file)
     resolved = config if isinstance(config, Config) else configs.resolve(config)
     process.keep_programs()
-    resolved = run_data.with_absolute_folder(resolved)
+    resolved = run_data.with_absolute_paths(resolved)
     return run_training(resolved, epath.Path(folder), lock_file, on_metrics, init_from, evaluate).result
 
 
@@ -101,6 +101,7 @@ def run_training(
     if config.train.frozen is not None:
         optim.frozen(config.train.frozen, models.parameter_shapes(config))
     if origins:
+        warm_start.warn_of_classes(origins, dataset.codecs)
         start = warm_start.start(config, origins, folder)
     # Built before the work directory is written, so that bad data leaves it unchanged.
     task = task_of(config)

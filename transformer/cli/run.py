@@ -60,7 +60,7 @@ def without_params(run, call: Call):
 
 def train(call: Call) -> int:
     """Trains or resumes a model, evaluates it, prints scores and examples, and returns the exit status."""
-    config, folder = run_data.with_absolute_folder(flags.config(call)), join(call)
+    config, folder = run_data.with_absolute_paths(flags.config(call)), join(call)
     score = not call.flags['no-evaluation'].value
     try:
         with wandb_metrics.send_to(call.flags.wandb, config, folder) as on_metrics:
@@ -108,7 +108,7 @@ def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:
 
 def prepare(call: Call) -> None:
     """Prepares the data that training reads, and describes it."""
-    config = run_data.with_absolute_folder(flags.config(call))
+    config = run_data.with_absolute_paths(flags.config(call))
     print('\n'.join(run_data.prepare(config, lock_beside(call.file))))
 
 

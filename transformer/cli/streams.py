@@ -18,7 +18,7 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.data.sources.images import UnreadableFile
 from transformer.data.sources.text import UTF_16
-from transformer.progress import Heartbeat, make_bar, print_line
+from transformer.progress import Heartbeat, make_bar, print_line, without_warnings
 
 # The most lines that a model gets at once, and the most files for each device.
 CHUNK, FILES = 10_000, 128
@@ -26,6 +26,7 @@ CHUNK, FILES = 10_000, 128
 PAUSE = 0.05
 _BLOCK = 1 << 16
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+_GZIP = b'\x1f\x8b'  # the beginning of a compressed file
 
 
 class Lines:
@@ -52,6 +53,8 @@ class Lines:
         chunk = self._take()
         if chunk and chunk[0].startswith(UTF_16):
             raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
+        if chunk and chunk[0].startswith(_GZIP):
+            raise ConfigError('the input is compressed by gzip; zcat makes it text')
         if chunk:
             chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
         damaged = 0
@@ -268,7 +271,9 @@ def write(
       The number of texts without an answer.
     """
     if not arrives(PAUSE):
-        answer(['.'])
+        # Of a text that nobody wrote.
+        with without_warnings():
+            answer(['.'])
 
     def lines_of(i: int, hypotheses) -> Iterator[str]:
         place = {'line': i} if names is None else {'file': names[i]}

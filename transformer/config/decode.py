@@ -37,3 +37,13 @@ class Decode:
         "search only among trees over a sentence's words, so that no output needs repair",
         only=TREES,
     )
+
+
+# The methods of search that use an option, for those that not all use.
+METHODS = {
+    'decode.beam': 'beam',
+    'decode.alpha': 'beam',
+    'decode.temperature': 'sample',
+    'decode.top_k': 'sample',
+    'decode.top_p': 'sample',
+}

@@ -88,6 +88,7 @@ class Data:
         None,
         'SentencePiece model or subword-nmt codes of data.pieces pieces, instead of BPE learned from the '
         'training text; for separate vocabularies two, separated by a comma',
+        free=True,
         only=('data.tokenizer', ('bpe',)),
     )
     vocabulary: Literal['joint', 'separate'] = option(

@@ -25,7 +25,7 @@ from transformer.data.sources import reader
 from transformer.data.tokenizers import hugging_face
 from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.data.tokenizers.foreign import read_given
-from transformer.progress import Progress, no_progress
+from transformer.progress import Progress, no_progress, without_warnings
 
 FORMAT = 3  # the version of the layout of folders and of the code that fills them
 
@@ -66,7 +66,7 @@ def prepare(
         `data.tokenizer_model`, or learned from the training text.
 
     Raises:
-      ConfigError: bad or too little data.
+      ConfigError: bad or too little data, or files that change meanwhile.
       OSError: the cache cannot be written.
     """
     reader.check(data, reading)
@@ -123,11 +123,26 @@ def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> d
         **source.facts(data, reading),
         'fields': {name: field.identity() for name, field in reading.fields.items()},
         **({GIVEN: {name: one.sha256 for name, one in given.items()}} if given else {}),
-        'files': {
-            split: [origin._asdict() for origin in source.origins(data, reading, split)]
-            for split in source.splits(reading)
-        },
+        'files': _files(data, reading),
     }
+
+
+def _files(data: Data, reading: Reading) -> dict[str, list[dict[str, object]]]:
+    source = reader.READERS[data.source]
+    return {
+        split: [origin._asdict() for origin in source.origins(data, reading, split)]
+        for split in source.splits(reading)
+    }
+
+
+def _check_unchanged(data: Data, reading: Reading, identity: dict) -> None:
+    """Reads the source files once more, and raises ConfigError if their hashes have changed."""
+    if data.dir is None:  # the data are generated
+        return
+    with without_warnings():
+        now = _files(data, reading)
+    if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
+        raise ConfigError(f'data.{changed[0]}: a file has changed while it was prepared; start again')
 
 
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
@@ -180,6 +195,7 @@ def _build(
         # The manifest is written last: a folder that contains it only lacks its final name.
         if not (unfinished / manifests.FILE).exists():
             build.write(data, reading, identity, unfinished, progress, given)
+        _check_unchanged(data, reading, identity)
         published = _publish(unfinished, folder)
     except BaseException as error:
         # The next call uses what an interruption leaves, but bad data stays bad.

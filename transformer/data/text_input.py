@@ -188,8 +188,11 @@ def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
 
 
 def name_of(identity: dict[str, dict[str, str]]) -> str:
-    """Names a set of files: the first file's stem, and eight digits of a hash of all contents."""
+    """Names a set of files: the first file's stem, and eight digits of a hash of all contents and slices."""
     first, *_ = identity.values()
-    digest = files.json_sha256([file['sha256'] for file in identity.values()])
-    # `workdir.evaluation_name` keeps 80 characters of this.
+    slices = [''.join(name.partition('[')[1:]) for name in identity]
+    digest = files.json_sha256(
+        [file['sha256'] + part for file, part in zip(identity.values(), slices, strict=True)]
+    )
+    # `workdir.evaluation_name` keeps 80 characters as they are.
     return f'{epath.Path(first["name"]).stem[:71]}-{digest[:8]}'

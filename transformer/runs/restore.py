@@ -13,6 +13,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, declare
+from transformer.config.decode import METHODS
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
@@ -136,12 +137,21 @@ def load_and_report(
 
 
 def changed(config: Config, changes: Mapping[str, object]) -> Config:
-    """Changes options that can differ from the training's. Raises ConfigError for other options."""
+    """Changes options that can differ from the training's.
+
+    Raises:
+      ConfigError: for other options, and for options that the method of search ignores.
+    """
     trained = configs.flatten(config)
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
             raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')
-    return configs.replace(config, changes)
+    new = configs.replace(config, changes)
+    for key, value in changes.items():
+        method = METHODS.get(key, new.decode.method)
+        if value != trained[key] and method != new.decode.method:
+            raise ConfigError(f'{key}={value}: for decode.method={method}, not {new.decode.method}')
+    return new
 
 
 def average(run: Run, last: int | None = None, every: int | None = None) -> list[int]:

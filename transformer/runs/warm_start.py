@@ -14,7 +14,7 @@ from transformer import config as configs
 from transformer import files
 from transformer.config import Config, ConfigError, declare
 from transformer.data import codec
-from transformer.data.codec import Codecs
+from transformer.data.codec import Codecs, Labels
 from transformer.data.tokenizers.foreign import read_given
 from transformer.nn import models
 from transformer.nn.positions import resize_grid
@@ -251,6 +251,19 @@ def _warn_of_languages(config: Config, origin: WarmStart) -> None:
             '%s: its tokenizer was learned from %s, not from %s, of which it needs more pieces a word',
             origin.asked, ' and '.join(sorted(theirs)), ' and '.join(sorted(ours - theirs)),
         )  # fmt: skip
+
+
+def warn_of_classes(found: Sequence[WarmStart], codecs: Codecs) -> None:
+    """Warns if a run's outputs for its classes become the outputs for as many other classes."""
+    for origin in found:
+        for field, ours in codecs.items():
+            theirs = origin.run.codecs.get(field)
+            if not (isinstance(ours, Labels) and isinstance(theirs, Labels) and ours.size == theirs.size):
+                continue
+            pairs = zip(theirs.names, ours.names, strict=True)
+            if other := next((pair for pair in pairs if pair[0] != pair[1]), None):
+                message = '%s: its output for the class %s becomes the one for %s'
+                logging.warning(message, origin.asked, *other)
 
 
 def _languages(config: Config) -> set[str]:

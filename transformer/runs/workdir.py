@@ -204,12 +204,15 @@ def check_place(option: str, name: epath.PathLike) -> None:
 
 def holds_work(folder: epath.Path) -> bool:
     """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
-    names = 'checkpoints/*', 'damaged', 'result.json'
-    return any(True for name in names for _ in folder.glob(name))
+    # Not the folder of a first checkpoint that a killed process did not complete.
+    saved = (path for name in ('', 'replaced/') for path in folder.glob(f'checkpoints/{name}*'))
+    return any(path.name.isdecimal() for path in saved) or any(
+        (folder / name).exists() for name in ('damaged', 'result.json')
+    )
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Raises ConfigError if a split's arrays, or an option that changes what is learned, differ."""
+    """Raises ConfigError if a split's arrays or texts, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     train, end = config.train, run.config.train.decay_steps
     if end and set(changed) == {'train.decay_steps'} and train.decay_steps == train.steps:
@@ -226,8 +229,11 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
         more = f', and {len(values) - SHOWN} more differ' if len(values) > SHOWN else ''
         values = ', '.join(values[:SHOWN]) + more
         raise ConfigError(f'{run.folder}: made by a different config: {values}; choose another --workdir')
+    before = run.manifest['checksums']
     for name, digest in manifest['checksums'].items():
-        if name.endswith('.bin') and run.manifest['checksums'].get(name) != digest:
+        # Further references and answers are in the texts alone, of which earlier versions kept fewer.
+        other_text = name.endswith('.txt') and before.get(name, digest) != digest
+        if other_text or (name.endswith('.bin') and before.get(name) != digest):
             split = name.partition('.')[0]
             raise ConfigError(
                 f'{run.folder}: made from other {split} data, which its data.lock.json names; choose another '
@@ -282,7 +288,8 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
     changed = [f'{key.partition(".")[2]}={value}' for key, value in options.items() if value != own[key]]
-    name = re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], checkpoint, *changed]))
+    short = of if len(of) <= 80 else f'{of[:71]}-{hashlib.sha256(of.encode()).hexdigest()[:8]}'
+    name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *changed]))
     if run.result().get('scores', {}).get(of, {}).get('checkpoint') == checkpoint and not changed:
         name += '.evaluated'
     # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.

@@ -32,6 +32,7 @@ def read(folder, name, content, reading=CLASSES, source='table', **options):
         ('a.tsv', '5\tvery "good\n1\tbad\n', 'text=2,label=1'),
         ('a.txt', '5 very "good\n1 bad\n', 'text=2,label=1'),
         ('a.csv', 'text,label\n"very ""good",5\nbad,1\n', None),
+        ('a.csv', '5\tvery "good\n1\tbad\n', 'text=2,label=1'),
         ('a.jsonl', '{"label": 5, "text": "very \\"good"}\n{"label": 1, "text": "bad"}\n', None),
         ('a.tsv.gz', gzip.compress(b'text\tlabel\nvery "good\t5\nbad\t1\n', mtime=0), None),
     ],
@@ -62,6 +63,14 @@ def test_lists_of_texts_in_json(tmp_path):
     # A cell of a CSV can have tabs and newlines of its own.
     [(values, _)] = read(tmp_path, 'a.csv', 'text,label\n"a\tb\nc",5\n')
     assert values['text'] == 'a b c'
+
+
+def test_tabs_and_blanks_in_cells(tmp_path):
+    """Quotes and the names of files say what separates the cells of a first line."""
+    rows = read(tmp_path, 'a.csv', '5,"very\tgood"\n1,"a\tb\nc"\n', columns='label=1,text=2')
+    assert [values['text'] for values, _ in rows] == ['very good', 'a b c']
+    rows = read(tmp_path, 'a.tsv', 'one column\nof words\n', Reading({'text': Text()}, ()), columns='text=1')
+    assert [values['text'] for values, _ in rows] == ['one column', 'of words']
 
 
 @pytest.mark.parametrize('value', [['x', 'y'], [1, 'x'], {'x': 'y'}])
@@ -101,6 +110,13 @@ def test_null_and_no_texts_in_json_are_empty(tmp_path):
         ('a.tsv', 'x\ty\n', 'text=1', 'data.columns=text=1: names no column for label'),
         ('a.tsv', 'x\ty\n', 'text=1,labels=2', 'data.columns'),
         ('a.tsv', 'x\ty\n', 'text=1,label=1+2', 'label has one column'),
+        ('a.tsv', 'x\ty\n', 'text=1,text=2,label=1', 'data.columns=text=1,text=2,label=1: '),
+        (
+            'a.jsonl',
+            '{"text": "x", "label": "y"}\n{"text": "\\ud83d", "label": "y"}\n',
+            None,
+            'a.jsonl: line 2',
+        ),
     ],
 )
 def test_slips_in_tables(tmp_path, name, content, columns, told):
@@ -118,6 +134,8 @@ def test_conll_columns(tmp_path):
     ]
     [(values, _), _] = read(tmp_path, 'a.conll', content, TAGS, 'conll', columns='text=1,tags=2')
     assert values['tags'] == ['DT', 'NN']
+    spaces = read(tmp_path, 'c.conll', '10\u00a0000\tNUM\n x  O \n', TAGS, 'conll')
+    assert spaces == [({'text': ['10\u00a0000', 'x'], 'tags': ['NUM', 'O']}, 1)]
     commented = '# text = The\n1\tThe\tDT\n\n'
     assert read(tmp_path, 'a.conllu', commented, TAGS, 'conll', columns='text=2,tags=3') == [
         ({'text': ['The'], 'tags': ['DT']}, 2)
@@ -148,6 +166,7 @@ def test_squad(tmp_path):
         ({'question': 'Who?', 'context': 'A dog', 'answer': ((2, 'dog'), (0, 'A'))}, 1),
         ({'question': 'Why?', 'context': 'A dog', 'answer': ()}, 2),
     ]
-    for broken in ('{}', '[]', 'null', '{"data": [{"paragraphs": [{"qas": []}]}]}', '{"data": 3}', '{'):
+    half = json.dumps(content).replace('Why?', '\\ud83d')
+    for broken in ('{}', '[]', 'null', '{"data": [{"paragraphs": [{"qas": []}]}]}', '{"data": 3}', '{', half):
         with pytest.raises(ConfigError, match='a.json: not the JSON of SQuAD'):
             read(tmp_path, 'a.json', broken, reading, 'squad')

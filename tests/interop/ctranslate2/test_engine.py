@@ -76,8 +76,7 @@ def test_a_line_for_a_line_as_from_our_own_search(translate):
 
 
 def test_json_greedy_and_a_file(translate, tmp_path):
-    # The score of greedy search is log p, without a penalty.
-    how = ['--config.decode.method=greedy', '--alpha=0.6', '--json']
+    how = ['--config.decode.method=greedy', '--json']
     assert translate(NAMES, *how, '--engine=ctranslate2', f'--output={tmp_path / "out"}')[0] == 0
     _, ours, _ = translate(NAMES, *how)
     for own, other in zip(ours, (tmp_path / 'out').read_text().splitlines(), strict=True):
@@ -105,8 +104,9 @@ def test_scores_are_log_p_and_our_penalty(both):
             assert hypothesis.score == pytest.approx(score, abs=2e-5)
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True) and len(scores) == 3
-    # Another penalty chooses others.
+    # Another penalty chooses others; the score of greedy search is log p, without one.
     assert found != theirs(texts, best=3, alpha=0.0)
+    assert theirs(texts, method='greedy', alpha=0.6) == theirs(texts, method='greedy')
 
 
 def test_a_text_does_not_depend_on_others_and_progress_is_counted(both):

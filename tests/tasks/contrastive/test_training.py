@@ -65,7 +65,7 @@ def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
     assert metrics[0]['guess'] == pytest.approx(np.log(8)) and metrics[0]['scale'] == pytest.approx(1 / 0.07)
 
 
-def test_other_generated_pictures(trained, capfd):
+def test_other_generated_pictures(trained, tmp_path, capfd):
     call = ['run.py', 'evaluate', f'--workdir={trained}']
     assert run.main([*call, '--config.data.test=unseen[:40]']) == 0
     (name,) = {*json.loads((trained / 'result.json').read_text())['evaluations']}
@@ -73,6 +73,11 @@ def test_other_generated_pictures(trained, capfd):
     same = result['scores']['test'], result['evaluations'][name]
     assert same[0]['image_of_text'] == same[1]['image_of_text'] and name.startswith('unseen')
     assert run.main([*call, '--config.data.test=unseen', '--config.data.dir=x']) == 2
+    # Files have a folder, whatever the model learned from.
+    capfd.readouterr()
+    of_files = ['--config.data.source=table', f'--config.data.dir={tmp_path}', '--config.data.test=own.tsv']
+    assert run.main([*call, *of_files]) == 2
+    assert f'data.test: no file {tmp_path / "own.tsv"}' in capfd.readouterr().err
 
 
 def test_commands(trained, tmp_path, capfd):

@@ -273,7 +273,7 @@ def test_the_first_gradient_is_of_a_size(positions, norm):
     assert 0.01 < norm_of_gradient < 100
 
 
-def test_beams_and_samples_that_do_not_go_together(trained):
+def test_beams_and_samples_that_do_not_go_together(trained, caplog):
     model = load(trained)
     best = model.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
     assert len(best) == 3
@@ -281,8 +281,12 @@ def test_beams_and_samples_that_do_not_go_together(trained):
     # Room for nothing: the prompt as it is, however it is searched.
     for method in ('beam', 'greedy', 'sample'):
         assert model.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
-    with pytest.raises(ConfigError, match=r'extra_len=12: .* prompt 2 \(\d+ pieces\)'):
-        model.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12)
+    # A prompt without room for what follows leaves the other lines their answers.
+    caplog.clear()
+    short, long = model.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12, best=2, first=5)
+    assert short == model.hypotheses(['4'], method='beam', extra_len=12, best=2)[0]
+    assert long == [('4 4 4 4 4 4', 0.0)] * 2
+    assert [record.args[0] for record in caplog.records] == [7]
     with pytest.raises(ConfigError, match='samples=2'):
         model.hypotheses(['4'], method='greedy', samples=2)
     with pytest.raises(ConfigError, match='nbest=2'):

@@ -4,6 +4,7 @@ In CoNLL-U tabs separate the columns, and a blank in a column becomes _. Comment
 of one word of the text (1-2 and 1.1) are skipped.
 """
 
+import re
 from collections.abc import Iterator
 
 from etils import epath
@@ -77,8 +78,11 @@ def _column(path: epath.Path, words: Sentence, key: int) -> list[str]:
 def _sentences(path: epath.Path) -> Iterator[Sentence]:
     words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
-        cells = ['_'.join(cell.split()) for cell in line.split('\t')] if universal else line.split()
-        if any(cells) and cells[0] != _DOCUMENT:
+        # A no-break space is a part of a word.
+        cells = re.split('[ \t]+', line.strip(' \t'))
+        if universal:
+            cells = ['_'.join(cell.split()) for cell in line.split('\t')]
+        if line.strip() and cells[0] != _DOCUMENT:
             if not universal or cells[0].isdecimal():
                 words.append((number, cells))
             continue

@@ -36,7 +36,11 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
     """Yields each question with its paragraph and its answers' places, with blanks for newlines."""
-    line = lambda value: value.replace('\n', ' ').replace('\r', ' ')
+
+    def line(value: str) -> str:
+        value.encode()  # half of a surrogate pair raises a ValueError
+        return value.replace('\n', ' ').replace('\r', ' ')
+
     number = 0
     try:
         for article in json.loads(text.whole(path))['data']:

@@ -5,6 +5,7 @@ import csv
 import functools
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from etils import epath
@@ -19,6 +20,7 @@ from transformer.data.sources.text import SourceFile
 
 # A cell of a row by the name of its column, or by its number from 1; None if a JSON value can be no cell.
 Cells = Mapping[str, str | None]
+_QUOTED = re.compile(r'(^|,)"[^"]*("|$)')  # a cell of a CSV file in which tabs are no separators
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -82,8 +84,10 @@ def tables_beside(data: Data, path: epath.Path) -> set[epath.Path]:
 
 
 def facts(data: Data, reading: Reading) -> dict[str, object]:
-    """Returns the options that decide which pictures are read, and which are left out."""
-    return {'columns': data.columns, 'unreadable': data.unreadable} if reading.images() else {}
+    """Returns the options that decide which columns are read, and which pictures are left out."""
+    if reading.images():
+        return {'columns': data.columns, 'unreadable': data.unreadable}
+    return {} if data.columns is None else {'columns': data.columns}
 
 
 def _pictures(data: Data, reading: Reading, path: epath.Path) -> contextlib.AbstractContextManager:
@@ -111,6 +115,8 @@ def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:
     parts = [part.partition('=') for part in data.columns.split(',')]
     columns = {name: keys.split('+') for name, _, keys in parts}
     setting = f'data.columns={data.columns}'
+    if len(columns) < len(parts):
+        raise ConfigError(f'{setting}: names a field twice; + joins columns')
     for name, keys in columns.items():
         if name not in reading.fields or not all(keys):
             fields = ','.join(f'{field}=COLUMN' for field in reading.fields)
@@ -126,13 +132,15 @@ def _cell(path: epath.Path, line: int, cells: Cells, key: str, several: bool) ->
     """Returns a cell. The texts of a JSON list have tabs between them; `several` can be one value.
 
     Raises:
-      ConfigError: the row has no such column, or a JSON list or object that is no value of the field.
+      ConfigError: the row has no such column, or there a JSON value that is no value of the field.
     """
     _check_column(path, line, cells, key)
     value = cells[key]
     if value is None or ('\t' in value and not several):
         kind = 'an object, or a list of other values than texts' if value is None else 'a list of texts'
         raise ConfigError(f'{path}: line {line}: {key!r} is {kind}, not one text; see data.columns')
+    if not files.is_utf8(value):
+        raise ConfigError(f'{path}: line {line}: {key!r} has half of a surrogate pair, which is no character')
     return value
 
 
@@ -159,10 +167,10 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
         yield from ((number, _json(path, number, line)) for number, line in lines if line.strip())
         return
     first = next(iter(text.lines(path)), '')
-    if '\t' in first:
-        table = ((number, line.split('\t')) for number, line in lines)
-    elif stem.endswith('.csv'):
+    if stem.endswith('.csv') and '\t' not in _QUOTED.sub('', first):
         table = _csv(path, (line for _, line in lines))
+    elif '\t' in first or stem.endswith('.tsv'):
+        table = ((number, line.split('\t')) for number, line in lines)
     else:
         # Such as a class, a blank and a text.
         table = ((number, line.split(' ', 1)) for number, line in lines)

@@ -52,7 +52,7 @@ class Tokenizer:
     def encode_around(self, text: str, gap: str) -> list[list[int]]:
         """Returns the pieces before, between and after the gaps of a text, with EOS.
 
-        The blank before a gap is a part of it.
+        The blank before a gap is a part of it. U+FFFD replaces the text's own NULs.
 
         Raises:
           ConfigError: the pieces do not show where the gaps are.
@@ -60,7 +60,7 @@ class Tokenizer:
         nul = '\0'  # never part of a longer piece
         [mark] = self.encode(nul)[-2:-1]
         parts: list[list[int]] = [[]]
-        for token in self.encode(text.replace(gap, nul)):
+        for token in self.encode(text.replace(nul, '\ufffd').replace(gap, nul)):
             if token != mark:
                 parts[-1].append(token)
                 continue

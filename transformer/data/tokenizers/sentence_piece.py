@@ -12,7 +12,6 @@ import sentencepiece
 from jaxtyping import Int
 
 from transformer import files
-from transformer.config import ConfigError
 from transformer.data.tokenizers.base import BLANK, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
@@ -47,17 +46,25 @@ class SentencePieceTokenizer(Tokenizer):
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns the places of the pieces, of which several can be bytes of one character."""
         safe = utf8(text).decode()
-        if BLANK in safe and self._keeps_nul:
-            raise ConfigError(f'{text!r}: the places of pieces are unknown in a text with U+2581')
+        first, *rest = safe.split(BLANK) if self._keeps_nul else [safe]
+        spans, start = self._spans(first), len(first)
+        for part in rest:
+            # As `_encode_around_blanks` does.
+            spans += [(start, start + 1)] * len(self._blank_bytes)
+            spans += [(start + begin, start + end) for begin, end in self._spans('\0' + part)[2:]]
+            start += 1 + len(part)
+        return [*spans, (len(safe), len(safe))]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
         # The library counts bytes.
-        place = [i for i, character in enumerate(safe) for _ in character.encode()] + [len(safe)]
+        place = [i for i, character in enumerate(text) for _ in character.encode()] + [len(text)]
         spans, end = [], 0
-        for piece in reversed(self._processor.encode_as_proto(safe).pieces):
+        for piece in reversed(self._processor.encode_as_proto(text).pieces):
             # Of the bytes of a character the library gives the character to the last one alone.
             of_byte = piece.begin == piece.end and self._processor.is_byte(piece.id)
             end = end if of_byte else piece.end
             spans.append((place[piece.begin], place[end]))
-        return [*reversed(spans), (len(safe), len(safe))]
+        return spans[::-1]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """Returns the pieces of a text of any length, with EOS, encoded in blocks of whole lines."""

@@ -37,8 +37,8 @@ def hypotheses(
 
     The text includes the prompt; the score does not. Without `data.carry` the model handles at most
     `data.row_len` pieces at a time: it writes a longer text half a row at a time, and reads the text's new
-    end in between. Beam search refuses longer texts. If the model learned lines, a newline in a text becomes
-    a blank.
+    end in between. Beam search does not continue longer texts. If the model learned lines, a newline in a
+    text becomes a blank.
 
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.
@@ -112,18 +112,27 @@ def _beams(
     key: Array,
     on_done: generation.OnDone,
 ) -> list[list[tuple[list[int], float]]]:
-    most = window(trained.config)
-    for row, number in zip(rows, numbers, strict=True):
-        if len(row) + settings.extra_len > most:
-            raise ConfigError(
-                f'decode.extra_len={settings.extra_len}: with method beam, prompt {number + 1} '
-                f'({len(row)} pieces) and its output must fit into data.row_len={most}'
-            )
-    if not settings.extra_len:
-        return [[([], 0.0)] * best for _ in rows]
-    search = generation.Asked(settings, best, extend=True)
-    results = generation.search(trained, search, rows, numbers, key, on_done)
-    return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in results]
+    """Continues each row that fits into a training row together with its output; the others warn."""
+    most, length = window(trained.config), settings.extra_len
+    if length > most:
+        raise ConfigError(f'decode.extra_len={length}: with method beam, at most data.row_len={most}')
+    answers, asked = [[([], 0.0)] * best for _ in rows], []
+    if not length:
+        return answers
+    for i, row in enumerate(rows):
+        if len(row) + length <= most:
+            asked.append(i)
+            continue
+        logging.warning(
+            'prompt %d: not continued: with method beam, its %d pieces and decode.extra_len=%d must fit into '
+            'data.row_len=%d', numbers[i] + 1, len(row), length, most,
+        )  # fmt: skip
+    on_done(len(rows) - len(asked))
+    search, chosen = generation.Asked(settings, best, extend=True), [rows[i] for i in asked]
+    results = generation.search(trained, search, chosen, [numbers[i] for i in asked], key, on_done)
+    for i, row in zip(asked, results, strict=True):
+        answers[i] = list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True))
+    return answers
 
 
 def _one_by_one(
