@@ -170,6 +170,7 @@ def test_models_without_a_place_there_are_refused(option, value):
         ('preprocessor_config.json', {'image_mean': [0.5]}, 'image_mean'),
         ('preprocessor_config.json', {'image_std': [0.5, 0.0, 0.5]}, 'image_std'),
         ('preprocessor_config.json', {'do_normalize': False}, 'do_normalize'),
+        ('preprocessor_config.json', {'rescale_factor': 0.5}, 'rescale_factor'),
         ('model.safetensors', {'logit_scale': None}, 'logit_scale: missing'),
         ('model.safetensors', {'logit_scale': np.ones(2, 'f')}, 'log_scale'),
         ('model.safetensors', {PATCH: np.ones((12, 2, 4, 4), 'f')}, 'patch'),

@@ -122,6 +122,10 @@ def read_words(
     if arrays[_PLACES].shape[:1] != (places,):
         raise ConfigError(f'{_PLACES}: has shape {arrays[_PLACES].shape}, expected {places} rows')
     pixels = json_object(folder / PIXELS, _PIXELS, {})
+    if not np.isclose(factor := pixels.get('rescale_factor', 1 / 255), 1 / 255):
+        raise ConfigError(
+            f'{PIXELS}: rescale_factor={factor}: expected 1/255, so that pixels are from 0 to 1'
+        )
     _bring_pixels(arrays, pixels.get('image_mean', _MEAN), pixels.get('image_std', _STD))
     words, tokenizer = arrays.pop(_WORDS), tokenizer_files.read(folder, kind)
     table = reordered(_WORDS, words, all_rows(tokenizer.order, len(words)))
