@@ -7,13 +7,14 @@
 FOLDER holds SST-2 as for configs/sst2.py. With --config.data.columns=label=1,text=2 and the splits of
 configs/trec.py it classifies the types of questions; with the data options of configs/cola.py it judges
 sentences; with the ones of configs/stsb.py and --config.classify.output=number it compares two. With
---config.train.task=answers --config.data.columns=None and the source, splits and lengths of configs/squad.py
-it answers questions (not trained here).
+--config.train.task=answers --config.data.columns=None --config.train.epochs=3, and with the source, splits,
+lengths and batches of configs/squad.py, it answers questions.
 
 Reached, single trainings: SST-2 88.5 % [86.5, 90.5] of the 872 sentences of dev, in 25 minutes; TREC 94.1 %
 [92.1, 96.2] of the last tenth of its training part, in 5; CoLA, Matthews correlation 0.340 [0.251, 0.421] of
 dev in domain, in 7, on two CPU cores that much other work shared; STS-B, Pearson 0.867 [0.853, 0.880] of
-dev, in 16 minutes on one core. The options were fixed beforehand, after published recipes.
+dev, in 16 minutes on one core; SQuAD 1.1, from 3,800 questions, exact match 52.2 % [51.3, 53.2] and F1 64.9 %
+[64.1, 65.7] of dev, in 81. The options were fixed beforehand, after published recipes.
 """
 
 from transformer.config import config_dict

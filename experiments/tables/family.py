@@ -111,6 +111,7 @@ FAMILY = (
     Member('Transformer', 'GENIA, tags of dev', ('genia_tags/transformer',), 'accuracy'),
     Member('LSTM', 'GENIA, tags of dev', ('genia_tags/lstm',), 'accuracy'),
     Member('Transformer', 'SQuAD 1.1, dev', ('squad',), 'f1'),
+    Member('MiniLM, fine-tuned', 'SQuAD 1.1, dev', ('minilm/squad',), 'f1'),
     Member(
         'Transformer', 'bAbI, 20 tasks of 1,000', ('babi',), 'right',
         public=Public('49 %', 'LSTM', 'Weston et al. 2015'),
