@@ -117,6 +117,19 @@ class _Git:
                 elif isinstance(part, ast.Name) and part.id != name:
                     yield from self._definitions(commit, module, part.id)
 
+    def _used(self, name: str, found: set[str]) -> set[str]:
+        """Adds a module of claims, and all of them that it imports, to `found`."""
+        file = self.modules / f'{name}.py'
+        if name in found or not file.is_file():
+            return found
+        found.add(name)
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and 'claims' in node.module.split('.'):
+                # `from experiments.claims import toys`, or `from experiments.claims.claim import Claim`.
+                for module in (*(part.name for part in node.names), node.module.rpartition('.')[2]):
+                    self._used(module, found)
+        return found
+
     def _code(self, name: str, result: Mapping) -> str:
         """Describes the code that measured a result: the present code, or a commit."""
         revision = result.get('versions', {}).get('git') or ''
@@ -126,7 +139,8 @@ class _Git:
         )
         if not short:
             return f'measured by {commit[:7]}, not in this history' if commit else 'measured by unknown code'
-        paths = [f'{name}.py', 'claim.py', ':/transformer']
+        own = [f'{module}.py' for module in sorted(self._used(name, set()))]
+        paths = [*own, ':/transformer', ':/experiments/tables', ':/experiments/sweeps', ':/configs']
         same = not self._run('diff', '--name-only', commit, '--', *paths).strip()
         edited = ' with uncommitted changes' if revision.endswith('+') else ''
         if same and not edited:

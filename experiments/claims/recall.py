@@ -13,7 +13,7 @@ LAGS, SEEDS = (5, 20, 80), 3
 UPDATES, ROWS, TESTED = 200, 32, 256
 SYMBOLS, DISTRACTORS = 16, 8
 QUESTION = toys.FIRST + SYMBOLS + DISTRACTORS
-# All have about the same number of parameters.
+# Without embeddings, all have about the same number of parameters.
 LAYERS = {
     'RNN': {'model.kind': 'recurrent', 'model.cell': 'rnn_tanh', 'model.d_model': 128},
     'GRU': {'model.kind': 'recurrent', 'model.cell': 'gru', 'model.d_model': 74},

@@ -94,7 +94,7 @@ def test_what_code_measured(repository):
     of(measured + '+')
     assert repository.check().code == f'measured by {short} with uncommitted changes, 2 commits ago'
     of(measured)
-    repository.commit(claims={'first.py': FIRST + 'OTHER = 1\n'})
+    repository.commit(claims={'rows.py': 'UPDATES = 300\nOTHER = 1\n'})
     assert repository.check().code == f'measured by {short}, 4 commits ago'
     of('0' * 40)
     assert 'not in this history' in repository.check().code

@@ -23,6 +23,7 @@ from transformer.inference.attention import Attended, Attention
 from transformer.nn import models, positions
 from transformer.runs import metrics_file
 from transformer.runs.hashes import named_leaves
+from transformer.tasks.translation import attention as translated
 
 RESULTS = pathlib.Path(__file__).parents[2] / 'experiments' / 'results'
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
@@ -51,6 +52,10 @@ def test_words_in_pieces():
     quoted = ['▁The', '▁(', 'cat', "'", 's', ')']
     assert [word for word, _ in attentions.words_of(quoted)] == ['The', '(', 'cat', "'s", ')']
     assert attentions.places(quoted, 'cat') == [2]
+    # The word that a figure draws by default is one of these, too.
+    assert translated._pronoun_or_last_word(['▁Da', '▁geht', "'", 's', '.', '</s>']) == 'geht'
+    # The second letter of a Hindi word is a vowel's mark.
+    assert attentions.places(['▁हि', 'न्दी', '।'], 'हिन्दी') == [0, 1]
 
 
 def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -115,6 +116,11 @@ def last_word(pieces: Sequence[str]) -> str | None:
     return words[-1] if words else None
 
 
+def _is_part(character: str) -> bool:
+    """Returns whether words contain a character: a letter, a digit, or a mark, such as Hindi vowels."""
+    return bool(re.match(r'\w', character)) or unicodedata.category(character or ' ').startswith('M')
+
+
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     """Splits pieces into words, each with the places of its pieces.
 
@@ -122,8 +128,8 @@ def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     """
     words: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):
-        apart = piece.startswith('▁') or not re.match(r'\w', piece) or not words
-        if apart or re.search(r"[^\w'’]$", words[-1][0]):
+        apart = piece.startswith('▁') or not _is_part(piece[:1]) or not words
+        if apart or not (words[-1][0][-1:] in ('', "'", '’') or _is_part(words[-1][0][-1])):
             words.append(('', []))
         word, where = words[-1]
         words[-1] = word + piece.lstrip('▁'), [*where, i]

@@ -192,7 +192,7 @@ def test_numerals_are_exact(words, expected):
     assert captions.holds(text, picture, 'en') is expected
 
 
-def test_facts_are_in_the_pixels():
+def test_facts_are_in_the_pixels(monkeypatch):
     drawn = list(captions.scenes('dev', 499, 502))
     assert len(drawn) == 3
     for number, picture in zip(range(499, 502), drawn, strict=True):
@@ -207,7 +207,12 @@ def test_facts_are_in_the_pixels():
             assert min(distances, key=distances.get) == fact.colour and distances[fact.colour] < 40
             assert (fact.column, fact.row) == (3 * x // 32, 3 * y // 32)
         assert captions.recognise(picture) == facts
+    monkeypatch.setitem(world.SIZES, 'train', 40)
+    captions._numbers.cache_clear()
+    [of_train] = captions.scenes('train', 39, 40)
+    assert captions.recognise(of_train) == captions.facts('train', 39)
     assert captions.recognise(drawn[0] ^ 1) is None
+    captions._numbers.cache_clear()
 
 
 def test_combinations_are_held_out():

@@ -92,7 +92,7 @@ def test_compounds_are_split_in_the_german_of_any_country():
     lines = ['ein Test-Satz und mehr Worte'] * 4
     signatures = {
         bleu.score_all(lines, lines, ('en', language))['paper']['signature']
-        for language in ('de', 'de-AT', 'de_DE')
+        for language in ('de', 'de-AT', 'de_DE', 'deu', 'ger')
     }
     assert len(signatures) == 1 and '-compounds' in signatures.pop()
     text = 'Der Test-Satz vom 3. Oktober hat ca. 5 Worte.'

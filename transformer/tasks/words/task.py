@@ -72,7 +72,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     # The most frequent words, which come first, have no topic.
     chosen = table.words[100 : 100 + SHOWN]
     lines = [f'  {word}: {", ".join(name for name, _ in table.neighbours([word], 8))}' for word in chosen]
-    return Shown(lines, {'words': lambda: vectors.picture(table, table.words[50:200])})
+    frequent = table.words[50:200] or table.words
+    return Shown(lines, {'words': lambda: vectors.picture(table, frequent)})
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

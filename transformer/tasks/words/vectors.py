@@ -180,8 +180,11 @@ def picture(table: WordTable, words: Sequence[str]):
 
 
 def principal_components(vectors: Float[np.ndarray, 'N D']) -> Float[np.ndarray, 'N 2']:
-    """Returns the coordinates along the two directions of largest variance; signs make sums positive."""
+    """Returns the coordinates along the two directions of largest variance; signs make sums positive.
+
+    With a single word or number, there are fewer directions, and the missing coordinates are 0.
+    """
     centred = vectors - vectors.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     axes = axes[:2] * np.where(axes[:2].sum(axis=1, keepdims=True) < 0, -1.0, 1.0)
-    return centred @ axes.T
+    return np.pad(centred @ axes.T, ((0, 0), (0, 2 - len(axes))))

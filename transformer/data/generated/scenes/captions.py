@@ -1,6 +1,7 @@
 """Captions of the generated scenes, and judgements whether a caption is true of a picture."""
 
 import functools
+import hashlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -52,16 +53,20 @@ def wrong_caption(split: str, number: int, language: str, kind: str) -> str | No
 
 
 def recognise(picture: UInt8[np.ndarray, '32 32 3']) -> list[Fact] | None:
-    """Returns the objects of a picture of dev, test or unseen by its pixels, or None for another picture."""
-    number = _numbers().get(picture.tobytes())
-    return None if number is None else facts(*number)
+    """Returns the objects of a picture of any split by its pixels, or None for another picture."""
+    key = _digest(picture)
+    # Train last, because it is the largest.
+    for split in sorted(world.SIZES, key=world.SIZES.get):
+        if (number := _numbers(split).get(key)) is not None:
+            return facts(split, number)
+    return None
 
 
 @functools.cache
-def _numbers() -> dict[bytes, tuple[str, int]]:
-    splits = [split for split in world.SIZES if split != 'train']
-    return {
-        picture.tobytes(): (split, number)
-        for split in splits
-        for number, picture in enumerate(scenes(split, 0, world.SIZES[split]))
-    }
+def _numbers(split: str) -> dict[bytes, int]:
+    """Returns the number of each picture of a split by its digest."""
+    return {_digest(picture): number for number, picture in enumerate(scenes(split, 0, world.SIZES[split]))}
+
+
+def _digest(picture: UInt8[np.ndarray, '32 32 3']) -> bytes:
+    return hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
