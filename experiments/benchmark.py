@@ -185,6 +185,8 @@ def _has_compiler() -> bool:
 def benchmark_kernels(call: Call) -> None:
     """Counts the cycles of attention's kernels on TPUs, for the rows of one chunk of an update."""
     file, changes, config = _tpu_config(call)
+    if config.model.kind != 'transformer':
+        raise ConfigError(f'--config={file}: model.kind={config.model.kind!r} has no such kernels')
     if not _has_compiler():
         return
     with tempfile.TemporaryDirectory() as folder:

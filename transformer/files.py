@@ -116,9 +116,11 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """
     local = '://' not in os.fspath(path)
     path = pathlib.Path(path) if local else path  # epath takes devices for files
-    if path.exists() and not path.is_file():
-        # A device or a pipe, such as /dev/stdout, cannot be replaced. Writing to a folder raises an error.
-        with path.open('wb') as file:
+    is_opened = local and os.path.abspath(path).startswith(('/dev/', '/proc/'))
+    if path.exists() and (is_opened or not path.is_file()):
+        # A device or a pipe cannot be replaced, and /dev/stdout can lead to a file that others write, too.
+        # Writing to a folder raises an error.
+        with path.open('ab' if is_opened else 'wb') as file:
             yield file
         return
     path = pathlib.Path(os.path.realpath(path)) if local else path

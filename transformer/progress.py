@@ -24,11 +24,12 @@ def no_progress(stage: str, done: int, total: int) -> None:
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
     """Hides the warnings of work that is repeated or only prepares other work."""
-    logging.disable(logging.WARNING)
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
     try:
         yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 def counting(progress: Progress, stage: str, total: int) -> Callable[[float], None]:

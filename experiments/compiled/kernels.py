@@ -1,7 +1,8 @@
 """Counts the cycles of attention's kernels on TPUs: the bundles of instructions in each, compiled alone.
 
 A bundle takes at least one cycle. Waiting for memory is not counted, and every branch is, so blocks that a
-mask leaves out count too.
+mask leaves out count too. A loop's two trips that only fill its pipeline count as whole ones, and the few
+bundles after its test once: a few per cent too many.
 """
 
 import os
@@ -29,15 +30,17 @@ def prepare(folder: pathlib.Path) -> None:
 
 
 def cycles(model: Model, rows: int, length: int, device: jax.Device, folder: pathlib.Path) -> dict[str, int]:
-    """Compiles full attention's kernels, if it has them at this length, and flash attention's.
+    """Compiles full attention's kernels, if it has them for these sizes, and flash attention's.
+
+    Neither has a bias, or dropout of weights, whatever the model has.
 
     Returns:
       The cycles of each kernel by its name. The folder is empty again.
     """
     placed = lambda *shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
-    heads = placed(rows, length, model.h, model.d_k, dtype=jnp.bfloat16)
+    heads, values = (placed(rows, length, model.h, d, dtype=model.dtype) for d in (model.d_k, model.d_v))
     segments = placed(rows, length, dtype=jnp.int32)
-    inputs = AttentionInputs(heads, heads, heads, segments, segments)
+    inputs = AttentionInputs(heads, heads, values, segments, segments)
 
     def full(inputs, gradient):
         return short.attend(inputs, causal=True), short.gradients(inputs, gradient, causal=True)
@@ -48,7 +51,7 @@ def cycles(model: Model, rows: int, length: int, device: jax.Device, folder: pat
         return outputs, pullback(gradient)
 
     for function in (full, splash) if short.fits(inputs) else (splash,):
-        jax.jit(function).lower(inputs, heads).compile()
+        jax.jit(function).lower(inputs, values).compile()
     return _read(folder)
 
 

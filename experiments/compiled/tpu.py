@@ -18,6 +18,7 @@ from experiments.compiled import hlo, lower
 from transformer import config as configs
 from transformer.cli.terminal import terminal_width
 from transformer.config import Config, ConfigError
+from transformer.nn.kernels.short import UNSUITED
 
 # Without these variables the compiler looks for a TPU, and waits if another program uses it.
 _ENVIRONMENT = {
@@ -84,10 +85,14 @@ def devices_of(topology: str) -> list[jax.Device]:
     # By default a host has four chips.
     one_chip = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
     try:
-        return topologies.get_topology_desc(topology, 'tpu', **one_chip).devices
+        devices = topologies.get_topology_desc(topology, 'tpu', **one_chip).devices
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).partition(': ')[2].splitlines()[0]
         raise ConfigError(f'--topology={topology}: {reason}') from None
+    # On such a machine, a training has other programs.
+    if devices[0].device_kind in UNSUITED:
+        raise ConfigError(f'--topology={topology}: attention has no kernel for {devices[0].device_kind}')
+    return devices
 
 
 def chip_of(topology: str, device: jax.Device) -> Chip:

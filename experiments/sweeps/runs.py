@@ -251,7 +251,8 @@ def _has_own_result(run: SweepRun) -> bool:
     except ConfigError:
         return False
     is_same = run.config is not None and not configs.differences(made_by, run.config, free=False)
-    return is_same and has_ended(result, made_by, run.config)
+    is_scored = result.get('scores') and result.get('evaluated', True)
+    return bool(is_same and is_scored) and has_ended(result, made_by, run.config)
 
 
 def has_ended(result: Mapping, made_by: Config, wanted: Config) -> bool:

@@ -6,6 +6,8 @@ import pytest
 
 from transformer import config as configs
 from transformer.actions import data as run_data
+from transformer.config import ConfigError
+from transformer.runs import restore
 
 
 @pytest.mark.parametrize(
@@ -28,3 +30,19 @@ def test_a_tokenizer_is_found_from_any_folder(tmp_path, monkeypatch, vocabulary,
     assert changed.data.dir == os.path.join(tmp_path, 'text')
     # Work directories of earlier versions hold the relative path.
     assert not configs.differences(config, changed, free=False)
+
+
+def test_a_comma_in_the_folder_separates_no_names(tmp_path, monkeypatch):
+    (tmp_path / 'a,b').mkdir()
+    monkeypatch.chdir(tmp_path / 'a,b')
+    options = {'data.vocabulary': 'separate', 'data.tokenizer_model': 'en.model,de.model'}
+    options['model.tie_embeddings'] = 'none'
+    config = run_data.with_absolute_paths(configs.resolve(configs.config_dict(options)))
+    assert config.data.tokenizer_model == 'en.model,de.model'
+
+
+def test_a_trained_models_tokenizer_stays():
+    config = configs.resolve(configs.config_dict({'data.tokenizer_model': 'here/en.model'}))
+    assert restore.changed(config, {'data.tokenizer_model': 'here/en.model'}) == config
+    with pytest.raises(ConfigError, match='data.tokenizer_model=other.model'):
+        restore.changed(config, {'data.tokenizer_model': 'other.model'})

@@ -421,6 +421,7 @@ def test_the_peer_has_our_size():
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
         (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
+        (['kernels', '--config=configs/ptb_lstm.py'], 'model.kind'),
         (['train', '--output=tests'], '--output=tests'),
         *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu')),
     ],

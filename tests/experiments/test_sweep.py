@@ -619,7 +619,10 @@ def test_a_result_without_the_sweeps_jobs_is_done(tmp_path):
     (run,) = runs.Sweep('3', 'grammar', {}, (('base', 1),)).all_runs(tmp_path)
     finish(run)
     assert not runs.is_done(run)
-    result = {'steps': 1500, 'config': dataclasses.asdict(run.config)}
+    result = {'steps': 1500, 'config': dataclasses.asdict(run.config), 'scores': {'dev': {}}}
+    # A result whose scoring was killed is none.
+    (run.folder / 'result.json').write_text(json.dumps(result | {'scores': {}, 'evaluated': False}))
+    assert not runs.is_done(run)
     (run.folder / 'result.json').write_text(json.dumps(result))
     state = runs.state(run, set())
     assert (state.state, state.step) == ('done', 1500)

@@ -361,9 +361,11 @@ def test_full_attention_of_short_rows_is_a_kernel_of_tpus(changes, kernels):
         rows = AttentionInputs(query, key, value, segments, segments, bias, options['drop'])
         return full.attend(rows, True).sum()
 
-    traced = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(
-        *[jax.ShapeDtypeStruct((1, length, 2, width), options['dtype'])] * 3
-    )
+    # A kernel has one precision, whatever `train.matmul_precision` is.
+    with jax.default_matmul_precision('high'):
+        traced = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(
+            *[jax.ShapeDtypeStruct((1, length, 2, width), options['dtype'])] * 3
+        )
     of_platform = lambda name: traced.lower(lowering_platforms=(name,)).as_text().count('tpu_custom_call')
     assert (of_platform('tpu'), of_platform('cpu')) == (kernels, 0)
 

@@ -84,5 +84,7 @@ def with_absolute_paths(config: Config) -> Config:
         paths['data.dir'] = absolute(data.dir)
     if data.tokenizer_model is not None:
         names = data.tokenizer_model.split(',') if data.vocabulary == 'separate' else [data.tokenizer_model]
-        paths['data.tokenizer_model'] = ','.join(map(absolute, names))
+        # A comma in the folder would separate names.
+        if all(names) and (len(names) == 1 or ',' not in os.getcwd()):
+            paths['data.tokenizer_model'] = ','.join(map(absolute, names))
     return configs.replace(config, paths)

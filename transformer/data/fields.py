@@ -152,13 +152,18 @@ class Columns(Text):
         return ragged(pieces.encode_columns([row.values[name] for row in rows]), dtype_of(pieces.size))
 
 
+def split_words(text: str) -> list[str]:
+    """Splits a text at blanks and tabs; other spaces, such as U+00A0, are parts of words."""
+    return [word for word in text.replace('\t', ' ').split(' ') if word]
+
+
 @dataclasses.dataclass(frozen=True)
 class Words(Text):
     """A list of words, stored as the pieces of the words with a blank between them."""
 
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
-        return cell.split()
+        return split_words(cell)
 
     def written(self, value: Sequence[str], place: str) -> str:
         """Joins the words."""
@@ -267,7 +272,7 @@ class Tags(Field):
 
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
-        return cell.split()
+        return split_words(cell)
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns the names of the tags in the training rows, sorted."""

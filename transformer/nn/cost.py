@@ -107,7 +107,7 @@ def _flops(equation: JaxprEqn) -> int:
     times = equation.params['length'] if equation.primitive is primitives.scan_p else 1
     called = [*inner_jaxprs(equation)]
     # Of a choice by platform one branch runs. The last is for all platforms without a kernel of their own.
-    counted = called[-1:] if equation.primitive is primitives.cond_p else called
+    counted = called[-1:] if equation.params.get('branches_platforms') else called
     return times * sum(_products(jaxpr, [True] * len(jaxpr.outvars)) for jaxpr in counted)
 
 

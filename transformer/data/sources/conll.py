@@ -81,7 +81,7 @@ def _sentences(path: epath.Path) -> Iterator[Sentence]:
         # A no-break space is a part of a word.
         cells = re.split('[ \t]+', line.strip(' \t'))
         if universal:
-            cells = ['_'.join(cell.split()) for cell in line.split('\t')]
+            cells = ['_'.join(filter(None, cell.split(' '))) for cell in line.split('\t')]
         if line.strip() and cells[0] != _DOCUMENT:
             if not universal or cells[0].isdecimal():
                 words.append((number, cells))

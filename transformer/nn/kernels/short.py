@@ -18,7 +18,7 @@ from transformer.nn.kernels.kernel import KEEP_ALL, LOWEST, AttentionInputs
 
 _LANES = 128
 # TPUs whose kernels have no products of bfloat16.
-_UNSUITED = 'TPU v2', 'TPU v3'
+UNSUITED = 'TPU v2', 'TPU v3'
 
 
 def fits(rows: AttentionInputs) -> bool:
@@ -28,7 +28,7 @@ def fits(rows: AttentionInputs) -> bool:
     sizes = queries == keys == _LANES and width == value_width and width % 16 == 0
     # A Partial that a transformation rebuilt keeps its function.
     plain = rows.bias is None and rows.drop.func is KEEP_ALL.func
-    device = jax.devices()[0].device_kind not in _UNSUITED
+    device = jax.devices()[0].device_kind not in UNSUITED
     return sizes and plain and rows.query.dtype == jnp.bfloat16 and device
 
 
@@ -54,6 +54,8 @@ def gradients(
     return _run(_gradients, rows, (*arrays, gradient), arrays, causal=causal, interpret=interpret)
 
 
+# Traced once for all layers, and on platforms without the kernel in vain.
+@functools.partial(jax.jit, static_argnums=(0,), static_argnames=('causal', 'interpret'), inline=True)
 def _run(
     kernel: Callable,
     rows: AttentionInputs,
@@ -142,4 +144,6 @@ def _softmax(logits: Float[Array, 'K Q'], mask: Float[Array, 'K Q'], width: int)
 def _product(x: Array, y: Array, x_axis: int, y_axis: int) -> Float[Array, '_ _']:
     """Contracts an axis of each matrix, with sums in float32."""
     contracted = ((x_axis,), (y_axis,)), ((), ())
-    return jax.lax.dot_general(x, y, contracted, preferred_element_type=jnp.float32)
+    # Products of bfloat16 have one precision. A kernel refuses `train.matmul_precision`'s others.
+    one = jax.lax.Precision.DEFAULT
+    return jax.lax.dot_general(x, y, contracted, precision=one, preferred_element_type=jnp.float32)
