@@ -268,10 +268,10 @@ COMMANDS = {
         examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py --sentences=32'),
     ),
     'kernels': Command(
-        "Attention's kernels for TPUs: the cycles of each, by its bundles of instructions; no TPU is needed.",
+        "Attention's kernels for TPUs, compiled alone: the cycles of each.",
         benchmark_kernels,
         ('topology', 'config', 'set', 'output'),
-        examples=('{} kernels', '{} kernels --set=data.row_len=512 --set=data.max_len=512'),
+        examples=('{} kernels', '{} kernels --config=configs/big.py'),
     ),
 }
 FLAGS = {
