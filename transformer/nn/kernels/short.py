@@ -48,13 +48,13 @@ def gradients(
 ) -> list[Float[Array, 'B _ H C']]:
     """Computes the gradients of queries, keys and values from the outputs' gradient.
 
-    The gradient is zero where a query has no key (padding), because no output there is used.
+    Where a query has no key (padding), `gradient` must be zero; no output there is used.
     """
     arrays = rows.query, rows.key, rows.value
     return _run(_gradients, rows, (*arrays, gradient), arrays, causal=causal, interpret=interpret)
 
 
-# Traced once for all layers, and on platforms without the kernel in vain.
+# Traced once for all layers, because platforms without the kernel trace it, too.
 @functools.partial(jax.jit, static_argnums=(0,), static_argnames=('causal', 'interpret'), inline=True)
 def _run(
     kernel: Callable,
