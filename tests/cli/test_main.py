@@ -570,8 +570,9 @@ def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
     assert path.parent == trained / 'figures' and path.stat().st_size > 1000
     path.unlink()
     path.parent.rmdir()
-    assert run.main([*call, '--word=it']) == 2
-    assert '--word=it: not a word of' in capfd.readouterr().err
+    for flag in ('--word=it', '--target_word=nowhere'):
+        assert run.main([*call, flag]) == 2
+        assert f'{flag}: not a word of' in capfd.readouterr().err
 
 
 def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path):

@@ -421,7 +421,6 @@ def test_the_peer_has_our_size():
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
         (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
-        (['kernels', '--config=configs/ptb_lstm.py'], 'model.kind'),
         (['train', '--output=tests'], '--output=tests'),
         *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu')),
     ],
@@ -430,3 +429,8 @@ def test_mistakes_are_one_line(capsys, words, named):
     assert benchmark.main(['benchmark', *words]) == 2
     error = capsys.readouterr().err
     assert named in error and error.count('\n') == 1
+
+
+def test_kernels_are_of_transformers(capsys):
+    assert benchmark.main(['benchmark', 'kernels', '--config=configs/ptb_lstm.py']) == 2
+    assert "model.kind='recurrent'" in capsys.readouterr().err.splitlines()[-1]

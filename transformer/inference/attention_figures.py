@@ -119,7 +119,7 @@ def place_of(words: Sequence[str], word: str | None) -> int | None:
       ConfigError: it is not among the words.
     """
     if word is not None and word not in words:
-        raise ConfigError(f'--word, --target_word: {word!r} is not a word of {" ".join(words)!r}')
+        raise ConfigError(f'--word={word}: not a word of {" ".join(words)!r}')
     return None if word is None else list(words).index(word)
 
 

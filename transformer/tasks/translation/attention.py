@@ -47,6 +47,8 @@ def attention(
     if word is not None and 'encoder/self_attention' not in weights:
         raise ConfigError(f'--word={word}: the encoder of this model has no attention')
     read, written = source.marked(read), target.marked(written)
+    if target_word is not None and not has_word(written, target_word):
+        raise ConfigError(f'--target_word={target_word}: not a word of {translation!r}')
     if word is None and has_word(read, 'it'):
         word = 'it'
     if target_word is None and word:
