@@ -32,6 +32,13 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
     return _dropping(config, params, batch, key, '__call__')
 
 
+def mean_logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B ... V']:
+    """Computes the mean of the models' outputs, where these are no logits of one distribution."""
+    if isinstance(params, tuple):
+        return jnp.mean(jnp.stack([logits(config, one, batch, key) for one in params]), axis=0)
+    return logits(config, params, batch, key)
+
+
 def factors(
     config: Config, params: models.Params, batch: Batch, key: Array | None
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:

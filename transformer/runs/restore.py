@@ -144,9 +144,9 @@ def changed(config: Config, changes: Mapping[str, object]) -> Config:
     """
     trained = configs.flatten(config)
     # Its path may change, but a work directory has its own copy.
-    model = 'data.tokenizer_model'
-    if changes.get(model, trained[model]) != trained[model]:
-        raise ConfigError(f'{model}={changes[model]}: the model has a tokenizer already')
+    given = 'data.tokenizer_model'
+    if changes.get(given, trained[given]) != trained[given]:
+        raise ConfigError(f'{given}={changes[given]}: the model has a tokenizer already')
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
             raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')

@@ -4,13 +4,12 @@ In CoNLL-U tabs separate the columns, and a blank in a column becomes _. Comment
 of one word of the text (1-2 and 1.1) are skipped.
 """
 
-import re
 from collections.abc import Iterator
 
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Example, Reading
+from transformer.data.fields import SPLITS, Example, Reading, split_words
 from transformer.data.sources import entries, table, text
 from transformer.data.sources.text import SourceFile
 
@@ -78,10 +77,7 @@ def _column(path: epath.Path, words: Sentence, key: int) -> list[str]:
 def _sentences(path: epath.Path) -> Iterator[Sentence]:
     words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
-        # A no-break space is a part of a word.
-        cells = re.split('[ \t]+', line.strip(' \t'))
-        if universal:
-            cells = ['_'.join(filter(None, cell.split(' '))) for cell in line.split('\t')]
+        cells = ['_'.join(split_words(cell)) for cell in line.split('\t')] if universal else split_words(line)
         if line.strip() and cells[0] != _DOCUMENT:
             if not universal or cells[0].isdecimal():
                 words.append((number, cells))

@@ -43,20 +43,25 @@ def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     """Computes the weighted means of values in a segment. It has only a reverse-mode derivative."""
     if short.fits(rows):
         return _forward(rows, causal)[0]
+    # As `_means`, but written out for readers, from here to the logits.
     weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
     return k.weighted_sum(rows.drop(weights), rows.value)
 
 
 def _forward(rows, causal):
     mask = rows.mask(causal=causal)
-    if short.fits(rows):
-        on_tpu = lambda rows, mask: short.attend(rows, causal=causal)
-        means = jax.lax.platform_dependent(rows, mask, tpu=on_tpu, default=_means)
-    else:
-        means = _means(rows, mask)
+    on_tpu = lambda rows, mask: short.attend(rows, causal=causal)
+    means = _on_platform(rows, on_tpu, _means, rows, mask)
     # The backward pass computes the weights again. To keep two numbers per query, the largest logit and the
     # sum of exponentials, the TPU's compiler would read the n² logits once more.
     return means, (rows, mask, means)
+
+
+def _on_platform(rows, on_tpu, elsewhere, *arguments):
+    """Calls `on_tpu` on a TPU whose kernel fits the rows, and `elsewhere` on all others."""
+    if not short.fits(rows):
+        return elsewhere(*arguments)
+    return jax.lax.platform_dependent(*arguments, tpu=on_tpu, default=elsewhere)
 
 
 def _means(rows, mask):
@@ -65,11 +70,8 @@ def _means(rows, mask):
 
 
 def _backward(causal, saved, gradient):
-    if short.fits(saved[0]):
-        on_tpu = lambda saved, gradient: (*short.gradients(saved[0], gradient, causal=causal), None)
-        parts = jax.lax.platform_dependent(saved, gradient, tpu=on_tpu, default=_gradients)
-    else:
-        parts = _gradients(saved, gradient)
+    on_tpu = lambda saved, gradient: (*short.gradients(saved[0], gradient, causal=causal), None)
+    parts = _on_platform(saved[0], on_tpu, _gradients, saved, gradient)
     return (AttentionInputs(*parts[:3], None, None, parts[3], None),)
 
 

@@ -94,21 +94,14 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     """Computes the mean cross-entropy of each window's first and last piece among its own pieces."""
     batch = losses.all_rows(batch)
     text, spans, weight = batch['text'], batch['span'], batch['weight']
-    logits = _of_pieces(config, params, batch, key)[:, None]
+    # Means of logits can be compared between windows.
+    logits = ensemble.mean_logits(config, params, batch, key)[:, None]
     examples = jnp.arange(1, spans.shape[1] + 1)[None, :, None]
     own = text.segments[:, None] == examples
     logp = jax.nn.log_softmax(jnp.where(own[..., None], logits, -1e9), axis=2)
     gold = own[..., None] & (text.positions[:, None, :, None] == spans[:, :, None])
     nll = -jnp.sum(jnp.where(gold, logp, 0.0), axis=(2, 3)) / 2
     return {'loss': jnp.sum(nll * weight), 'weight': jnp.sum(weight)}
-
-
-def _of_pieces(
-    config: Config, params: ensemble.Params, batch: Batch, key: Array | None
-) -> Float[Array, 'B S 2']:
-    """Computes logits of first and last pieces. An ensemble's are means, to be compared between windows."""
-    members = params if isinstance(params, tuple) else (params,)
-    return sum(ensemble.logits(config, one, batch, key) for one in members) / len(members)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -210,7 +203,7 @@ def _best_spans(
 
 
 def _logits(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R S 2']:
-    return _of_pieces(config, params, {'text': text}, key)
+    return ensemble.mean_logits(config, params, {'text': text}, key)
 
 
 TASK = Task(

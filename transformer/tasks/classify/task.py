@@ -49,9 +49,8 @@ def _outputs(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None
 ) -> Float[Array, 'R E K']:
     """Computes logits or numbers. An ensemble's are of the mean probabilities, or the mean numbers."""
-    if config.classify.output == 'number' and isinstance(params, tuple):
-        return jnp.mean(jnp.stack([ensemble.logits(config, one, batch, key) for one in params]), axis=0)
-    return ensemble.logits(config, params, batch, key)
+    compute = ensemble.mean_logits if config.classify.output == 'number' else ensemble.logits
+    return compute(config, params, batch, key)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
