@@ -75,3 +75,13 @@ def test_rows_of_equal_sizes_are_counted_once(monkeypatch):
     # Each of the two feed-forward layers has a row, a column and a bias more.
     assert cost.model_parameters(wider) - cost.model_parameters(base) == 2 * (8 + 8 + 1)
     assert len(traced) == 2
+
+
+def test_flops_do_not_depend_on_the_kernel_of_a_platform():
+    """In bfloat16, rows of 128 have a kernel for TPUs beside the program for all other platforms."""
+    rows = {'model.N': 1, 'data.batching': 'packed', 'data.row_len': 128, 'data.max_len': 128}
+    in_types = (
+        cost.update_flops(resolve(config_dict({**rows, 'model.dtype': dtype})))
+        for dtype in ('float32', 'bfloat16')
+    )
+    assert len(set(in_types)) == 1
