@@ -34,6 +34,7 @@ from transformer.config import ConfigError, declare
 from transformer.config.foreign_names import OURS
 from transformer.data import text_input
 from transformer.inference import generate
+from transformer.inference.attention import last_word
 from transformer.runs import owner, restore
 from transformer.runs import workdir as workdirs
 from transformer.runs.checkpoint import Checkpoints
@@ -575,7 +576,7 @@ def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
         assert f'{flag}: not a word of' in capfd.readouterr().err
 
 
-def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path):
+def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path, monkeypatch):
     call = [
         'figures',
         'attention',
@@ -608,6 +609,10 @@ def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path):
     for bad in ('--layer=2', '--heads=3', '--word=nowhere'):
         assert figures.main([*call, bad]) == 2
         assert f'error: {bad}: ' in capfd.readouterr().err.splitlines()[-1]
+    # The word that is looked at in the translation is one of its pieces' words.
+    monkeypatch.setattr('transformer.tasks.translation.attention.translate', lambda *_: ["three two's."])
+    _, looked_at, _ = translation.attention(model, 'one two three', word='one').kinds
+    assert looked_at.word == last_word(looked_at.queries)
 
 
 def test_diagnosis(capfd, texts, trained, tmp_path):

@@ -14,7 +14,7 @@ from transformer.actions.evaluate import evaluate_own
 from transformer.cli import main as run
 from transformer.config import ConfigError
 from transformer.nn import models
-from transformer.runs import restore
+from transformer.runs import restore, warm_start
 from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
@@ -170,9 +170,14 @@ def masked(texts, tmp_path_factory):
     return toys.trained(toys.config_of(texts, **masking, **BERT), folder, evaluate=False)
 
 
-def test_a_warm_start_from_a_masked_model_takes_every_array_of_the_encoder(texts, masked, tmp_path):
+def test_a_warm_start_from_a_masked_model_takes_every_array_of_the_encoder(
+    texts, masked, tmp_path, monkeypatch
+):
+    compared = []
+    monkeypatch.setattr(warm_start, 'warn_of_classes', lambda _, codecs: compared.append(set(codecs)))
     config = config_of(texts, train__frozen='encoder', **BERT)
     run_of_classes = toys.trained(config, tmp_path / 'w', [str(masked.folder)], evaluate=False)
+    assert compared == [{'text', 'label'}]
     record = run_of_classes.start()
     names = named_leaves(models.parameter_shapes(masked.config))
     shared = 'encoder/', 'embedding/', 'positions/'
