@@ -23,7 +23,7 @@ def no_progress(stage: str, done: int, total: int) -> None:
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hides the warnings of work that is repeated or only prepares other work."""
+    """Hides all threads' warnings during work that only prepares other work; for the main thread alone."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))
     try:

@@ -25,7 +25,7 @@ from transformer.data.sources import reader
 from transformer.data.tokenizers import hugging_face
 from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.data.tokenizers.foreign import read_given
-from transformer.progress import Progress, no_progress, without_warnings
+from transformer.progress import Progress, no_progress
 
 FORMAT = 3  # the version of the layout of folders and of the code that fills them
 
@@ -139,8 +139,7 @@ def _check_unchanged(data: Data, reading: Reading, identity: dict) -> None:
     """Reads the source files once more, and raises ConfigError if their hashes have changed."""
     if data.dir is None:  # the data are generated
         return
-    with without_warnings():
-        now = _files(data, reading)
+    now = _files(data, reading)
     if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
         raise ConfigError(f'data.{changed[0]}: a file has changed while it was prepared; start again')
 

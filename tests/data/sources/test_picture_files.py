@@ -242,7 +242,7 @@ def test_pictures_of_other_splits_have_a_row(tmp_path, archive, caplog):
     train = 'all.tsv[:100],all.tsv'
     data = dataclasses.replace(pictures_of(tmp_path, pictures=archive), train=train, dev='dev.tsv[:100]')
     with caplog.at_level(logging.WARNING):
-        reader.READERS['table'].origins(data, READING, 'train')
+        rows(data, 'train')
     assert [record.args[1:] for record in caplog.records] == [(1, 'c.png')]
 
 

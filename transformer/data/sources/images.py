@@ -159,7 +159,13 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the images of `<data.dir>/<entry>/<class>/`, taking the classes in turns."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
-        by_class, _ = _images_of(data, entry, split)
+        by_class, skipped = _images_of(data, entry, split)
+        if skipped:
+            first = skipped[0].relative_to(entries.root(data))
+            log.warning(
+                'data.%s: left out %d files and folders, hidden or no images of a class; the first is %s',
+                split, len(skipped), first,
+            )  # fmt: skip
         # In turns, so that the first rows include all classes.
         turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
         for number, path in enumerate(filter(None, turns), 1):
@@ -169,20 +175,11 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 
 
 def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes the folder of each class: the number of its images, and a hash of names and contents.
-
-    Files that are no images of a class are skipped with a warning that counts them.
-    """
+    """Describes the folder of each class: the number of its images, and a hash of names and contents."""
     del reading
     origins = []
     for entry in entries.parse(data, split):
-        by_class, skipped = _images_of(data, entry, split)
-        if skipped:
-            first = skipped[0].relative_to(entries.root(data))
-            log.warning(
-                'data.%s: left out %d files and folders, hidden or no images of a class; the first is %s',
-                split, len(skipped), first,
-            )  # fmt: skip
+        by_class, _ = _images_of(data, entry, split)
         for name, paths in by_class.items():
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
             origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
