@@ -475,6 +475,7 @@ MEANINGLESS = [
     ({'model.kind': 'recurrent', **BOTH}, 'model.reverse_source', True),
     ({'model.kind': 'recurrent', **BOTH}, 'model.d_model', 15),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.bidirectional', True),
+    ({'model.kind': 'recurrent', 'train.task': 'classify'}, 'classify.causal', True),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.alignment', 'dot'),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.N_decoder', 2),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),

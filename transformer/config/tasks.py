@@ -278,6 +278,11 @@ class Classify:
     pool: Literal['mean', 'first', 'last'] = option(
         'mean', "which of an example's vectors the head reads: their mean, the first or the last"
     )
+    causal: bool = option(
+        False,
+        'whether a piece sees only earlier ones, as in GPT, whose head reads the last',
+        only=('model.kind', ('transformer',)),
+    )
     classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=1)
 
 

@@ -56,7 +56,10 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
         return ResNet(m, config.images, make_head)
     if has(config, 'image'):
         return ImageEncoder(m, config.images, kind.make_encoder, make_head)
-    return TextEncoder(m, kind.make_encoder, make_head)
+    make_encoder = kind.make_encoder
+    if form == 'classes' and config.classify.causal:
+        make_encoder = functools.partial(make_encoder, causal=True)
+    return TextEncoder(m, make_encoder, make_head)
 
 
 def _two_towers(kind: ModuleType, config: Config) -> TwoTowers:

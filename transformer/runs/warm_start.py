@@ -130,7 +130,8 @@ def first_params(config: Config, record: dict[str, object], fresh: models.Params
                 f'--init_from={one["workdir"]}: its checkpoint {choice} has changed since the start'
             )
         place = one.get('place', '')
-        other = fit_positions(config, run.config, placed(other, place), place, fresh)
+        other = placed(as_encoder(config, run.config, other), place)
+        other = fit_positions(config, run.config, other, place, fresh)
         common, _ = compare_leaves(fresh, other)
         if lacking := sorted(set(one['taken']) - set(common)):
             raise ConfigError(f'init_from.json: {lacking[0]!a}: no parameter of both models')
@@ -141,6 +142,16 @@ def first_params(config: Config, record: dict[str, object], fresh: models.Params
 def placed(tree, place: str):
     """Returns a tree of parameters as the part `place` of a larger tree, or unchanged if it is ''."""
     return {place: tree} if place else tree
+
+
+def as_encoder(config: Config, other: Config, tree):
+    """Returns a language model's parameters with its decoder as the encoder of a model that writes nothing.
+
+    The trees of other models stay as they are. Reference: Radford et al. 2018, §3.2.
+    """
+    if not configs.has(other, 'continues') or configs.has(config, 'writes'):
+        return tree
+    return {'encoder' if name == 'decoder' else name: part for name, part in tree.items()}
 
 
 def fit_positions(config: Config, other: Config, tree, place: str, own):
@@ -220,7 +231,8 @@ def _form(leaf) -> str:
 
 def _record(config: Config, origin: WarmStart) -> dict[str, object]:
     run = origin.run
-    own, theirs = models.parameter_shapes(config), placed(models.parameter_shapes(run.config), origin.place)
+    own, theirs = map(models.parameter_shapes, (config, run.config))
+    theirs = placed(as_encoder(config, run.config, theirs), origin.place)
     other = fit_positions(config, run.config, theirs, origin.place, own)
     taken, left = compare_leaves(own, other)
     if not taken:

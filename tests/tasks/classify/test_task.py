@@ -193,6 +193,25 @@ def test_a_warm_start_from_a_masked_model_takes_every_array_of_the_encoder(
     assert all(same[n] for n in same if n.startswith('encoder/')) and not same['embedding/table']
 
 
+def test_a_language_model_becomes_a_causal_encoder(texts, masked, tmp_path):
+    """Its decoder's arrays start the encoder, whose first vector then depends on the first piece alone."""
+    reading = {'data__source': 'text', 'data__language': 'en', 'data__dev': 'dev'}
+    folder = tmp_path / 'language'
+    text = toys.trained(
+        toys.config_of(masked.config.data.dir, train__task='language', **reading), folder, evaluate=False
+    )
+    causal = {'classify__causal': True, 'classify__pool': 'first', 'train__frozen': 'encoder'}
+    run_of_classes = toys.trained(config_of(texts, **causal), tmp_path / 'w', [f'{folder}:4'], evaluate=False)
+    record, decoder = run_of_classes.start(), restore.load(text, '4')[0].params
+    names = named_leaves(decoder)
+    assert record['taken'] == sorted(name.replace('decoder/', 'encoder/') for name in names)
+    model = restore.load(run_of_classes)[0]
+    jax.tree.map(np.testing.assert_array_equal, model.params['encoder'], decoder['decoder'])
+    answers = classify(model, ['the old dog', 'the new big cat', 'old the dog'])
+    scores = [dict(answer) for answer in answers]
+    assert scores[0] == pytest.approx(scores[1]) and scores[0] != pytest.approx(scores[2])
+
+
 def test_slips_of_warm_starts(texts, masked, tmp_path):
     config = config_of(texts)
     here = str(masked.folder)

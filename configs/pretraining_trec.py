@@ -1,0 +1,37 @@
+"""Types of questions (TREC) from few labels: how many labels is a pre-training worth?
+
+    python run.py --config=configs/pretraining_trec.py --config.data.dir=FOLDER --init_from=runs/pretraining
+    python run.py --config=configs/pretraining_trec.py --config.data.dir=FOLDER --config.data.tokenizer_model=FILE
+
+FOLDER holds TREC.train.all, as in trec.py; --config.data.train_examples=200 reads 200 labels. The first
+command starts from a run of configs/pretraining.py, the second one from nothing, with the same tokenizer:
+FILE is that run's tokenizer.model. After `train.task=language` add --config.classify.causal=True
+--config.classify.pool=last: GPT's way.
+"""
+
+from transformer.config import config_beside
+
+
+def get_config():
+    return config_beside(
+        __file__,
+        'pretraining.py',
+        {
+            'train.task': 'classify',
+            'data.source': 'table',
+            'data.columns': 'label=1,text=2',
+            'data.train': 'TREC.train.all[:90%]',
+            'data.dev': 'TREC.train.all[90%:]',
+            'data.test': 'TREC.train.all[90%:]',
+            'data.batching': 'packed',
+            'data.row_len': 64,
+            'data.max_len': 64,
+            'data.batch_tokens': 8 * 64,
+            'train.steps': 400,
+            'train.eps_ls': 0.1,
+            'train.peak_lr': 0.0005,
+            'train.warmup_steps': 40,
+            'train.eval_every': 400,
+            'train.checkpoint_every': 400,
+        },
+    )
