@@ -1,12 +1,11 @@
 """Types of questions (TREC) from few labels: how many labels is a pre-training worth?
 
     python run.py --config=configs/pretraining_trec.py --config.data.dir=FOLDER --init_from=runs/pretraining
-    python run.py --config=configs/pretraining_trec.py --config.data.dir=FOLDER --config.data.tokenizer_model=FILE
 
-FOLDER holds TREC.train.all, as in trec.py; --config.data.train_examples=200 reads 200 labels. The first
-command starts from a run of configs/pretraining.py, the second one from nothing, with the same tokenizer:
-FILE is that run's tokenizer.model. After `train.task=language` add --config.classify.causal=True
---config.classify.pool=last: GPT's way.
+FOLDER holds TREC.train.all, as in trec.py; --config.data.train_examples=200 reads 200 labels. The model starts
+from a run of configs/pretraining.py or, with --config.data.tokenizer_model=FILE instead of --init_from, from
+nothing, with that run's tokenizer: FILE is its tokenizer.model. After `train.task=language` add
+--config.classify.causal=True --config.classify.pool=last: GPT's way.
 """
 
 from transformer.config import config_beside
