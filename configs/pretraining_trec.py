@@ -3,7 +3,7 @@
     python run.py --config=configs/pretraining_trec.py --config.data.dir=FOLDER --init_from=runs/pretraining
 
 FOLDER holds TREC.train.all, as in trec.py; --config.data.train_examples=200 reads 200 labels. The model
-starts from a run of configs/pretraining.py or, with --config.data.tokenizer_model=FILE instead of --init_from,
+starts from a run of configs/pretraining.py or, with --config.data.tokenizer_model=FILE in place of it,
 from nothing, with that run's tokenizer: FILE is its tokenizer.model. After `train.task=language` add
 --config.classify.causal=True --config.classify.pool=last: GPT's way.
 """
