@@ -96,6 +96,8 @@ def run_training(
             logging.warning('%s', difference)
     if configs.has(config, 'classes'):
         labels = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
+        if labels and labels[0].size < 2:
+            raise ConfigError(f'data.train: all examples have the class {labels[0].names[0]!r}')
         # A number in place of a class is one output.
         config = configs.with_classes(config, labels[0].names if labels else ['a number'])
     if config.train.frozen is not None:
@@ -220,6 +222,9 @@ def _train(
                 functools.partial(_first_params, config, record, rows) if record or rows else None,
                 on_track.notes(config, dataset.manifest),
             )
+            # Of a signal during the last evaluation the loop does not know.
+            if number := parallel.greatest(stop_signal() or 0):
+                raise loop.Stopped(number, done.step)
     finally:
         checkpoints.close()
     run = Run.open(folder)

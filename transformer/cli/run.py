@@ -197,6 +197,8 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
     # Checks the options before the model is loaded.
     verb(without_params(run, call), [], **options)
     engine = values.engine, values.quantization, values.checkpoint, call.changes
+    if values.engine != engines.OURS and not declared.engines:
+        raise ConfigError(f'--engine={values.engine}: not with train.task={run.config.train.task}')
     engines.check(run, *engine)
     one_text = values[declared.text].value if declared.text else None
     if one_text is not None and values.input is not None:

@@ -15,7 +15,7 @@ from transformer.data import codec
 from transformer.interop.ctranslate2 import engine as ctranslate2
 from transformer.interop.ctranslate2 import writing
 from transformer.runs import restore, workdir
-from transformer.runs.hashes import folder_sha256
+from transformer.runs.hashes import fingerprint, folder_sha256
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 
@@ -103,6 +103,8 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
         trained, _ = restore.load(run, choice)
         with files.new_folder(folder) as unfinished:
             params = jax.device_get(trained.params)
+            if fingerprint(params) != made_of['params_sha256']:
+                raise ConfigError(f'--checkpoint={choice}: another one was saved meanwhile; start again')
             writing.write(trained.config, params, trained.codecs, unfinished, quantization)
             files.write_json(unfinished / RECORD, made_of | {'files': folder_sha256(unfinished)})
     return folder

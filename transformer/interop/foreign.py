@@ -220,7 +220,7 @@ def smoothing(bias: np.ndarray) -> dict[str, object]:
 
     They would get a share of the probability.
     """
-    return {'train.eps_ls': 0.0} if (bias <= NEVER).any() else {}
+    return {'train.eps_ls': 0.0} if (bias < NEVER / 2).any() else {}
 
 
 def all_rows(order: Sequence[int], rows: int) -> list[int]:

@@ -12,7 +12,7 @@ from transformer.config import TASKS, ConfigError
 from transformer.data import codec
 from transformer.interop import layout, mapping
 from transformer.interop.ctranslate2 import names, reading
-from transformer.interop.foreign import Foreign
+from transformer.interop.foreign import HELD, Foreign
 from transformer.interop.hugging_face import reading as hugging_face
 from transformer.nn import cost, models
 from transformer.runs import workdir
@@ -53,6 +53,9 @@ def import_model(
     if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
+    for key, values in HELD.items():
+        if mapping_file is None and changes.get(key, values[0]) not in values:
+            raise ConfigError(f'{key}={changes[key]}: the model has {configs.OPTIONS[key].default!r}')
     own = foreign.changes.get('train.task', configs.OPTIONS['train.task'].default)
     possible = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form]
     if changes.get('train.task', own) not in possible:

@@ -104,6 +104,8 @@ def to_ours(
     for path, array in known.items():
         if array.shape != shapes[path]:
             raise ConfigError(f'{path}: has shape {array.shape}, expected {shapes[path]}')
+        if not np.isfinite(array).all():
+            raise ConfigError(f'{path}: has values that are not finite')
     ours, left = dict(known), set(theirs)
     for entry in table:
         if entry.theirs not in theirs:

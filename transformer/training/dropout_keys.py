@@ -18,7 +18,7 @@ THREEFRY, RBG = 'threefry2x32', 'rbg'
 
 
 def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
-    """Returns a key from which each microbatch draws the same numbers as from `fold_in(key, index)`.
+    """Returns a key from which each microbatch draws numbers of its own, by `fold_in(key, index)`.
 
     The first axis of the arrays drawn from it is rows, equally many for each microbatch.
     """

@@ -234,6 +234,13 @@ def test_a_model_that_ctranslate2_lacks_is_refused_by_its_option(folder):
         engines.check(Run(run.folder, config), 'ctranslate2', None, 'scored', {})
 
 
+def test_a_checkpoint_that_changes_before_it_is_copied(folder, monkeypatch):
+    monkeypatch.setattr(restore, 'params_sha256', lambda run, choice: '0' * 64)
+    with pytest.raises(ConfigError, match='--checkpoint=latest'):
+        engines.exported(Run.open(folder), 'latest', None)
+    assert [path.name for path in (folder / 'ctranslate2').iterdir() if path.is_dir()] == []
+
+
 def test_only_commands_of_hypotheses_have_engines():
     takers = {name for name, command in commands.COMMANDS.items() if 'engine' in command.flags}
     assert takers == {'translate'}

@@ -19,8 +19,8 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data import codec
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.files import new_folder
+from transformer.interop import foreign, layout
 from transformer.interop import import_model as importing
-from transformer.interop import layout
 from transformer.interop.ctranslate2 import binary, names, reading, writing
 from transformer.interop.foreign import NEVER, list_tokenizer
 from transformer.tokens import EOS, UNK
@@ -81,6 +81,8 @@ def test_pieces_that_one_side_lacks_get_no_share_of_the_smoothing(model):
     assert config.train.eps_ls == 0
     # 51 pieces of the source, 43 of the target.
     assert (bias <= NEVER).tolist() == [False] * 43 + [True] * 8
+    # A bias of its own on top, as of an end that is also the start, makes no difference.
+    assert foreign.smoothing(bias + 0.5) == {'train.eps_ls': 0.0} and foreign.smoothing(bias[:43]) == {}
 
 
 def test_the_command_and_an_evaluation(tmp_path, capsys):

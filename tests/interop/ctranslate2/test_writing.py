@@ -1,6 +1,7 @@
 """Our models run in CTranslate2 with our numbers, and come back as they were."""
 
 import dataclasses
+import io
 import json
 import pathlib
 import re
@@ -8,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import random_models
+import sentencepiece
 from etils import epath
 from random_models import random_model
 
@@ -17,13 +19,16 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data import codec
 from transformer.data.fields import Example
 from transformer.data.generated.grammar import sentences
+from transformer.data.tokenizers.foreign import with_symbols_first
+from transformer.data.tokenizers.hugging_face import learn_byte_level
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop import layout
 from transformer.interop.ctranslate2 import engine, reading, writing
 from transformer.runs import workdir
 from transformer.tasks import task_of
-from transformer.tokens import UNK
+from transformer.tokens import EOS, UNK
 
 ctranslate2 = pytest.importorskip('ctranslate2')
 safetensors = pytest.importorskip('safetensors.numpy')
@@ -106,6 +111,38 @@ def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
     greedy = [best[0].text for best in verbs['hypotheses'](trained, prompts, method='greedy')]
     assert other.likeliest(prompts, 'greedy') == greedy
     _check_return(trained, tmp_path)
+
+
+def test_a_pair_of_byte_level_bpe(tmp_path):
+    words = learn_byte_level([side for pair in PAIRS for side in pair], 300)
+    sizes = {'data.tokenizer': 'byte_bpe', 'data.pieces': words.size, 'model.vocab_size': words.size}
+    trained = random_model(resolve(config_dict(SMALL | sizes)))
+    trained = trained._replace(codecs=dict.fromkeys(trained.codecs, words))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    there, texts = engine.model(trained, tmp_path), [source for source, _ in PAIRS]
+    ours = task_of(trained.config).verbs['hypotheses'](trained, texts)
+    for [own], [other] in zip(ours, there.hypotheses(texts), strict=True):
+        assert own.text == other.text and own.score == pytest.approx(other.score, abs=1e-4)
+
+
+def test_a_text_that_the_tokenizer_normalises_to_nothing(tmp_path):
+    model, invisible = io.BytesIO(), '\u200b'
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([source for source, _ in PAIRS] * 9), model_writer=model, vocab_size=60,
+        model_type='bpe', minloglevel=2,
+    )  # fmt: skip
+    normalising = SentencePieceTokenizer(with_symbols_first(model.getvalue()))
+    assert normalising.encode(invisible) == [EOS]
+    sizes = {'data.pieces': normalising.size, 'model.vocab_size': normalising.size}
+    trained = random_model(resolve(config_dict(SMALL | sizes)))
+    trained = trained._replace(codecs=dict.fromkeys(trained.codecs, normalising))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    there, done = engine.model(trained, tmp_path), []
+    found = there.hypotheses(['The dog sleeps.', invisible], on_done=done.append)
+    [one] = found[1]
+    assert one.text == '' and sum(done) == 2
+    [likelihood] = task_of(trained.config).verbs['likelihoods'](trained, [(invisible, '')])
+    assert one.score == pytest.approx(likelihood.total, abs=1e-4)
 
 
 def test_a_language_model_there_never_writes_what_ours_never_writes(tmp_path):

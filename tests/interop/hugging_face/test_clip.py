@@ -69,6 +69,8 @@ def test_vectors_and_logits(workdir):
 
 def test_a_model_leaves_and_comes_back(workdir, tmp_path):
     run = Run.open(workdir)
+    others = ['crop_size', 'do_resize', 'image_processor_type', 'resample', 'size']
+    assert run.manifest['imported']['unused']['preprocessor_config.json'] == others
     exporting.export_model(run, 'scored', tmp_path / 'out', 'huggingface')
     theirs, again = (
         safetensors.load_file(folder / 'model.safetensors') for folder in (FOLDER / 'clip', tmp_path / 'out')
@@ -148,6 +150,8 @@ def test_a_model_of_ours_becomes_theirs(tmp_path):
         ('images.stem', 'convolutions'),
         ('images.sinusoids', True),
         ('model.norm', 'post'),
+        ('model.norm_embedding', True),
+        ('model.token_types', 2),
     ],
 )
 def test_models_without_a_place_there_are_refused(option, value):
@@ -171,6 +175,7 @@ def test_models_without_a_place_there_are_refused(option, value):
         ('preprocessor_config.json', {'image_std': [0.5, 0.0, 0.5]}, 'image_std'),
         ('preprocessor_config.json', {'do_normalize': False}, 'do_normalize'),
         ('preprocessor_config.json', {'rescale_factor': 0.5}, 'rescale_factor'),
+        ('model.safetensors', {'logit_scale': np.array(np.nan, 'f')}, 'log_scale'),
         ('model.safetensors', {'logit_scale': None}, 'logit_scale: missing'),
         ('model.safetensors', {'logit_scale': np.ones(2, 'f')}, 'log_scale'),
         ('model.safetensors', {PATCH: np.ones((12, 2, 4, 4), 'f')}, 'patch'),

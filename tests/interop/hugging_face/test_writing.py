@@ -19,6 +19,7 @@ from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.hugging_face import learn_byte_level
 from transformer.interop import layout
 from transformer.interop.hugging_face import engine, reading, sentencepiece_json, writing
 from transformer.runs.restore import Trained
@@ -299,6 +300,17 @@ def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
     trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}))
     with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True'):
         writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+
+
+@pytest.mark.parametrize('changes', [T5, BERT], ids=['t5', 'bert'])
+def test_tokenizers_that_lack_pieces_which_the_model_needs_are_refused(tmp_path, changes):
+    """A byte-level BPE has no padding, as T5 has it, and no hidden piece."""
+    words = learn_byte_level(['the dog sleeps the cat'] * 9, 262)
+    sizes = {'data.tokenizer': 'byte_bpe', 'data.pieces': words.size, 'model.vocab_size': words.size}
+    trained = random_model(config_of(changes | sizes))
+    codecs = dict.fromkeys(trained.codecs, words)
+    with pytest.raises(ConfigError, match=r'^data\.tokenizer: '):
+        writing.write(trained.config, trained.params, codecs, tmp_path)
 
 
 def test_tokenizers_without_a_file_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import math
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -155,6 +156,15 @@ def test_classes_come_from_the_data(texts, tmp_path):
     with pytest.raises(ConfigError):
         toys.trained(config_of(texts, classify__classes=7), tmp_path / 'seven')
     assert not (tmp_path / 'seven').exists()
+    shutil.copytree(texts, tmp_path / 'texts')
+    lines = (texts / 'train.tsv').read_text().splitlines()
+    animals = [line for line in lines if line.startswith(('kind', 'animal'))]
+    (tmp_path / 'texts' / 'train.tsv').write_text('\n'.join(animals) + '\n')
+    with pytest.raises(ConfigError, match="'animal'"):
+        toys.trained(
+            config_of(tmp_path / 'texts', data__dev='train.tsv', data__test='train.tsv'), tmp_path / 'one'
+        )
+    assert not (tmp_path / 'one').exists()
 
 
 BERT = {'model__token_types': 2, 'model__norm_embedding': True}

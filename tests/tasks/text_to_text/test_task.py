@@ -175,6 +175,9 @@ def test_commands_put_their_prefix_first(trained, tmp_path, capfd):
     call = [f'--workdir={trained.folder}', f'--input={tmp_path / "lines"}']
     assert run.main(['run.py', 'translate', *call]) == 0
     assert capfd.readouterr().out == f'{model.translate([text])[0]}\n'
+    # It would search without the prefix.
+    assert run.main(['run.py', 'translate', *call, '--engine=ctranslate2']) == 2
+    assert '--engine=ctranslate2' in capfd.readouterr().err
 
 
 def test_the_first_prefix_for_a_command_is_used(trained, monkeypatch):

@@ -134,9 +134,10 @@ def _add_pair(spec, config: Config, ours: layout.Arrays, codecs: Codecs) -> None
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
     spec.register_source_vocabulary(tokens(codecs['source'], m.vocab_size))
-    spec.register_target_vocabulary(tokens(codecs['target'], m.vocab_size))
-    spec.config.bos_token = spec.config.decoder_start_token = names.PIECES[START]
-    spec.config.eos_token, spec.config.unk_token = names.PIECES[EOS], names.PIECES[UNK]
+    written = tokens(codecs['target'], m.vocab_size)
+    spec.register_target_vocabulary(written)
+    spec.config.bos_token = spec.config.decoder_start_token = written[START]
+    spec.config.eos_token, spec.config.unk_token = written[EOS], written[UNK]
     around = codecs['source'].encode('')
     spec.config.add_source_bos, spec.config.add_source_eos = START in around, EOS in around
 

@@ -36,10 +36,9 @@ _TOWERS = (
 )
 # By which the pixels of images are changed, where a folder does not say so.
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-_PIXELS = {
+APPLIED = {
     'image_mean?': [float], 'image_std?': [float], 'do_normalize?': True, 'do_rescale?': True,
-    'rescale_factor?': float, 'do_resize?': bool, 'do_center_crop?': bool, 'size?': object,
-    'crop_size?': object, 'resample?': int, 'do_convert_rgb?': bool, '*': object,
+    'rescale_factor?': float, 'do_center_crop?': bool,
 }  # fmt: skip
 
 
@@ -121,7 +120,7 @@ def read_words(
     places = (settings['vision_config.image_size'] // settings['vision_config.patch_size']) ** 2 + 1
     if arrays[_PLACES].shape[:1] != (places,):
         raise ConfigError(f'{_PLACES}: has shape {arrays[_PLACES].shape}, expected {places} rows')
-    pixels = json_object(folder / PIXELS, _PIXELS, {})
+    pixels = json_object(folder / PIXELS, APPLIED | {'*': object}, {})
     if not np.isclose(factor := pixels.get('rescale_factor', 1 / 255), 1 / 255):
         raise ConfigError(
             f'{PIXELS}: rescale_factor={factor}: expected 1/255, so that pixels are from 0 to 1'
@@ -225,6 +224,8 @@ KIND = Kind(
         'model.positions': 'learned',
         'model.norm': 'pre',
         'model.norm_final': True,
+        'model.norm_embedding': False,
+        'model.token_types': 0,
         'model.P_drop': 0.0,
         'model.scale_embeddings': False,
         'image_model.positions': 'learned',

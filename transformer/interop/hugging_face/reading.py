@@ -100,7 +100,7 @@ def _read(folder: epath.Path) -> Foreign:
     known = {
         CONFIG: shape(kind) | dict.fromkeys(kind.parts, object),
         GENERATION: SEARCH,
-        PIXELS: _PIXELS | _RESIZED,
+        PIXELS: clip.APPLIED if kind.form == 'image_text' else _PIXELS | _RESIZED,
     }
     if kind.words:
         known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)

@@ -120,6 +120,8 @@ def read_words(
         )
     order = all_rows(order, len(table))
     params = {'embedding/table': reordered(first, table, order)}
+    if softmax is None and not settings['tie_word_embeddings']:
+        raise ConfigError(f'{_SOFTMAX}: missing')
     tied = softmax is None or np.array_equal(softmax, table)
     if not tied:
         params['softmax/table'] = reordered(_SOFTMAX, softmax, order)
@@ -137,6 +139,8 @@ def write_words(config: Config, ours: Arrays, tokenizer: Tokenizer, arrays: Arra
     m = config.model
     table, _, softmax = pair_tables(m, ours)
     order = their_order(tokenizer, m.vocab_size)
+    if order[[PAD, EOS]].tolist() != [_NUMBERS['pad_token_id'], _NUMBERS['eos_token_id']]:
+        raise ConfigError('data.tokenizer: pieces 0 and 1 of a T5 of huggingface are padding and the end')
     arrays[SHARED] = in_their_order(table, order)
     # Early versions scale the logits of a tied softmax, and no others.
     if not (m.tie_embeddings == 'all' and m.scale_logits):

@@ -126,6 +126,8 @@ def _text_words(
     bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
     scaled = table * np.float32(m.d_model**0.5) if m.scale_embeddings else table
     order = their_order(tokenizer, m.vocab_size)
+    if kind.form == 'pieces' and (order[[PAD, EOS, UNK]] < 0).any():
+        raise ConfigError('data.tokenizer: huggingface needs padding and a hidden piece; this has none')
     arrays[kind.words.source] = in_their_order(scaled, order)
     tied = np.array_equal(scaled, softmax)
     if not tied:
