@@ -12,6 +12,8 @@ except ImportError as error:
     problem = f'Python {sys.version.split()[0]} of {sys.prefix} cannot run this: {error}'
     print(f'error: {problem}; use .venv/bin/python run.py (make run makes .venv)', file=sys.stderr)
     sys.exit(2)
+except KeyboardInterrupt:
+    sys.exit(130)
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv))

@@ -87,7 +87,11 @@ def print_plan(
         columns.append(_numbers('GiB', _measure(peak_memory, rows, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
-    how = f'at {tflops:g} TFLOP/s' if by_speed else 's/update x steps, without evaluations'
+    how = (
+        f'at {tflops:g} TFLOP/s (--tflops), not measured here'
+        if by_speed
+        else 's/update x steps, without evaluations'
+    )
     notes = [f'hours: {how}; {sum(hours):.3g} in all, for one seed']
     if topology:
         notes.append(

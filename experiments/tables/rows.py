@@ -413,4 +413,4 @@ def shown(key: str, value: object) -> str:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'
+    return f'{value / 1000:g}K' if key == 'train.steps' and value >= 1000 else f'{value:g}'

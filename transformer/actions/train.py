@@ -282,9 +282,9 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         last = _number_averaged(run.config, done.step)
         if last < train.average_last:
             logging.warning(
-                '%s: averages %d checkpoints, not train.average_last=%d: %d updates give no more with '
+                '%s: train.average_last=%d, but only %d can be averaged: %d updates give no more with '
                 'train.average_every=%d',
-                run.folder, last, train.average_last, done.step, train.average_every,
+                run.folder, train.average_last, last, done.step, train.average_every,
             )  # fmt: skip
         restore.average(run, last)
     digest = fingerprint(jax.device_get(params))

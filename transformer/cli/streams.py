@@ -169,7 +169,7 @@ class LineProgress:
     def __init__(self, total: int | None = None, unit: str = 'line', *, quiet: bool = False):
         self._bar, self._unit = make_bar(unit, quiet=quiet, transient=True), unit
         self._task = self._bar.add_task('', total=total)
-        self._total, self._done = total, 0.0
+        self._total, self._done, self._shown = total, 0.0, False
         self._heartbeat = Heartbeat(self._show)
 
     def resume(self) -> None:
@@ -185,8 +185,12 @@ class LineProgress:
         del seconds
         self._bar.start()
         if self._bar.disable:
-            of_total = '' if self._total is None else f' of {self._total:,}'
-            print_line(self._bar, f'{round(self._done):,}{of_total} {self._unit}s done')
+            self._shown = True
+            self._print()
+
+    def _print(self) -> None:
+        of_total = '' if self._total is None else f' of {self._total:,}'
+        print_line(self._bar, f'{round(self._done):,}{of_total} {self._unit}s done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:
@@ -196,6 +200,8 @@ class LineProgress:
         yield
         self._done = done
         self._bar.update(self._task, completed=done)
+        if self._shown:
+            self._print()
 
     def __enter__(self):
         return self

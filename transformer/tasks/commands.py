@@ -69,7 +69,7 @@ class Tool(NamedTuple):
 # Flags of commands that search.
 NBEST = {'nbest': Flag(int, 1, 'number of hypotheses to write for each line', 'N', least=1, argument='best')}
 CLASSIFY = {
-    **NBEST,
+    'nbest': NBEST['nbest']._replace(meaning='number of classes to write for each text or image'),
     'classes': Flag(
         str,
         None,

@@ -23,4 +23,5 @@ def table(matrix: Int[np.ndarray, 'gold predicted'], names: Sequence[str]) -> li
         return []
     rows = [['', *names], *([name, *map(str, row)] for name, row in zip(names, matrix, strict=True))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ['  ' + ' '.join(map(str.rjust, row, widths)) for row in rows]
+    lines = ['  ' + ' '.join(map(str.rjust, row, widths)) for row in rows]
+    return ['  rows: right classes; columns: predicted ones', *lines]

@@ -34,7 +34,9 @@ class Stopped(Exception):
     """A signal ended the training, whose state is saved."""
 
     def __init__(self, signal_number: int, step: int):
-        super().__init__(f'stopped by signal {signal_number} at step {step}, which is saved')
+        super().__init__(
+            f'stopped by signal {signal_number} at step {step}, which is saved; the same command resumes'
+        )
         self.signal_number = signal_number
 
 

@@ -95,7 +95,9 @@ def exists(data: Data, name: str) -> bool:
 def check_relative(data: Data, name: str, split: str) -> None:
     """Raises ConfigError if the name of a file or folder is not relative to `data.dir`."""
     if name.startswith('/'):
-        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(root(data))!r}')
+        raise ConfigError(
+            f'data.{split}: {name} must be relative to data.dir={str(root(data))!r}, which can be set, too'
+        )
 
 
 def find(data: Data, name: str, split: str, hint: str = '') -> epath.Path:

@@ -220,7 +220,7 @@ def _json(path: epath.Path, number: int, line: str) -> Cells:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise ConfigError(f'{path}: line {number} is no JSON object')
+        raise ConfigError(f'{path}: line {number} is no JSON object; each line must be one')
     return {name: _json_cell(value) for name, value in values.items()}
 
 
