@@ -116,6 +116,10 @@ FAMILY = (
         'Transformer', 'bAbI, 20 tasks of 1,000', ('babi',), 'right',
         public=Public('49 %', 'LSTM', 'Weston et al. 2015'),
     ),
+    Member(
+        'T5', 'SciTLDR, dev', ('scitldr/denoise',), 'rouge1',
+        public=Public('34.8', 'T5-small, its own pre-training', 'a T5-small tuned on SciTLDR'),
+    ),
     Member('ViT', 'shapes of the package', ('vit_pictures',), 'accuracy'),
     Member(
         'CLIP', 'scenes, 1,000 pairs', ('clip_pictures',), 'text_of_image_r1'

@@ -334,7 +334,8 @@ def diagnose(call: Call) -> None:
     run, split = open_run(call), call.flags.split
     outcome, findings = diagnosis.diagnose(run, split, call.changes)
     for seen, matters, change in findings:
-        print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
+        lines = f'- {seen}', f'  why it matters: {matters}', f'  to change: {change}'
+        print('\n'.join(map(fold, lines)))
     print('\n'.join(map(fold, on_track.describe(run))))
     unscored = '' if outcome.entry else f'; {split} has no scores yet, which run.py evaluate makes'
     print(f'{run.folder}: findings on {split}: {len(findings)}{unscored}')
