@@ -6,6 +6,9 @@ FOLDER holds TREC.train.all, as in trec.py; --config.data.train_examples=200 rea
 starts from a run of configs/pretraining.py or, with --config.data.tokenizer_model=FILE in place of it,
 from nothing, with that run's tokenizer: FILE is its tokenizer.model. After `train.task=language` add
 --config.classify.causal=True --config.classify.pool=last: GPT's way.
+
+Reached with 50, 200, 1,000 and all 4,906 labels: 42, 59, 69 and 78 % from nothing, and no more than chance
+above it from any of the three objectives.
 """
 
 from transformer.config import config_beside
