@@ -29,6 +29,7 @@ SMALL = {
     'decode.extra_len': 4,
 }
 LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
+PICTURES = {'data.source': 'pictures', 'images.classes': 3, 'data.batch_tokens': 640, 'train.task': 'images'}
 CAPTIONS = {
     'train.task': 'captions',
     'data.source': 'pictures',
@@ -475,7 +476,7 @@ MEANINGLESS = [
     ({'model.kind': 'recurrent', **BOTH}, 'model.reverse_source', True),
     ({'model.kind': 'recurrent', **BOTH}, 'model.d_model', 15),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.bidirectional', True),
-    ({'model.kind': 'recurrent', 'train.task': 'classify'}, 'classify.causal', True),
+    ({'model.kind': 'recurrent', 'train.task': 'classify', 'data.source': 'table'}, 'classify.causal', True),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.alignment', 'dot'),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.N_decoder', 2),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),
@@ -502,6 +503,21 @@ MEANINGLESS = [
     ({'model.kind': 'convolutional'}, 'model.residual', True),
     ({'model.kind': 'convolutional', **LANGUAGE}, 'model.N_decoder', 2),
     ({'model.kind': 'convolutional', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),
+    ({'train.task': 'words', 'model.kind': 'table', 'data.source': 'text'}, 'model.dtype', 'bfloat16'),
+    ({'train.task': 'answers', 'data.source': 'squad'}, 'data.max_len', 2),
+    (
+        {'train.task': 'captions', 'data.source': 'scenes', 'data.language': 'de', 'data.batch_tokens': 640},
+        'image_model.init_std_positions',
+        0.1,
+    ),
+    (PICTURES, 'images.magnitude', 5.0),
+    (
+        PICTURES
+        | {'model.kind': 'convolutional', 'model.positions': 'none', 'model.N': 2, 'model.d_model': 16}
+        | {'images.pool': 'mean', 'images.pixels': 'grey', 'images.patch': 2, 'images.size': 8},
+        'model.kernel_width',
+        1,
+    ),
 ]
 
 

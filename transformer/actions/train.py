@@ -150,6 +150,10 @@ def check_best(config: Config) -> None:
     name, every = ('watch_every', train.watch_every) if watched else ('eval_every', train.eval_every)
     if not every:
         raise ConfigError(f'{setting}: needs train.{name}, which is 0')
+    if train.watch_every and task_of(config).watch is None:
+        raise ConfigError(
+            f'train.watch_every={train.watch_every}: train.task={train.task} has no such scores'
+        )
     causes = {
         'train.patience': train.patience > 0,
         setting: train.best_by != configs.OPTIONS['train.best_by'].default,

@@ -89,6 +89,11 @@ def _check_image_model(config: Config) -> None:
         raise ConfigError(
             f'image_model.h={tower.h}: image_model.d_model={tower.d_model} is not divisible by it'
         )
+    if tower.positions != 'learned' and tower.init_std_positions is not None:
+        raise ConfigError(
+            f'image_model.init_std_positions={tower.init_std_positions}: means nothing with '
+            f'image_model.positions={tower.positions}, only with learned'
+        )
     even = {'sinusoidal': tower.d_model, 'rotary': tower.d_model // tower.h}.get(tower.positions, 2)
     if even % 2:
         raise ConfigError(
@@ -134,6 +139,8 @@ def _check_data(config: Config) -> None:
 def _check_images(config: Config) -> None:
     """Rejects options that do not fit the sizes of the encoder of images."""
     images, width = config.images, image_tower(config).d_model
+    if not images.randaugment and images.magnitude != OPTIONS['images.magnitude'].default:
+        raise ConfigError(f'images.magnitude={images.magnitude}: means nothing with images.randaugment=0')
     if config.model.kind == 'convolutional':
         _check_residual(config.model, images)
         return
@@ -150,6 +157,10 @@ def _check_residual(model: Model, images: Images) -> None:
         raise ConfigError(f'images.pool={images.pool!r}: {setting} has no class token; choose mean')
     if model.positions != 'none':
         raise ConfigError(f'model.positions={model.positions!r}: {setting} needs none; choose none')
+    if images.channels == 1 and model.kernel_width == 1:
+        raise ConfigError(
+            f'model.kernel_width=1: {setting} of one channel needs more than one weight a kernel'
+        )
     if images.patch != 1 << (stages - 1):
         raise ConfigError(f'images.patch={images.patch}: {setting} needs a power of 2')
     if model.N % stages:
@@ -177,6 +188,8 @@ def _check_text(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
+    if has(config, 'spans') and data.max_len < 3:
+        raise ConfigError(f'data.max_len={data.max_len}: needs 3, for a question, its end and a paragraph')
     if config.masked.next_sentence:
         _check_pairs(config)
     if config.model.text_types and config.model.token_types < 2:

@@ -222,7 +222,9 @@ class Model:
         only=(*RECURRENT_PAIR, 'model.alignment', ('dot', 'general', 'concat')),
     )
     kernel_width: int = option(3, 'positions in the window of a convolution', minimum=1, only=CONVOLUTIONAL)
-    dtype: Literal['float32', 'bfloat16'] = option('float32', 'type of computations; parameters are float32')
+    dtype: Literal['float32', 'bfloat16'] = option(
+        'float32', 'type of computations; parameters are float32', only=('model.kind', LAYERS)
+    )
     remat: bool = option(
         False,
         'recompute layers in the backward pass: less memory, about a quarter more FLOPs',

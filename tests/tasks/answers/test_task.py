@@ -165,6 +165,11 @@ def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monke
     assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0), ('', 0.0)]
 
 
+def test_words_are_refused_as_pieces(trained):
+    with pytest.raises(ConfigError, match=r'^data\.tokenizer=words: '):
+        answers.reading(configs.replace(trained.config, {'data.tokenizer': 'words'}))
+
+
 def test_the_command_and_the_scores(trained, monkeypatch, capfd):
     scores = trained.result()['scores']['test']
     assert 0 <= scores['exact']['score'] <= scores['f1']['score'] <= 100 and 'perplexity' not in scores

@@ -393,6 +393,11 @@ def test_refused_options(finished):
         config_of(denoise__objective='prefix', denoise__density=0.3)
     with pytest.raises(ConfigError, match=r'denoise\.span'):
         resolve(config_dict({'denoise.span': 2.0}))
+    with pytest.raises(ConfigError, match=r'train\.watch_every=1'):
+        action.check_best(config_of(train__watch_every=1))
+    short = config_of(data__batching='running', data__row_len=2, data__max_len=2)
+    with pytest.raises(ConfigError, match=r'data\.row_len=2'):
+        task.batches(short, finished.dataset, 'train')
     config = config_of(denoise__density=0.5, denoise__span=1.0, denoise__sentinels=2)
     with pytest.raises(ConfigError, match=r'denoise\.sentinels=2'):
         task_of(config).batches(config, finished.dataset, 'train')

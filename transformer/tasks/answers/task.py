@@ -58,7 +58,13 @@ def windows_of(config: Config, question: Sequence[int], context: Sequence[int]) 
 
 
 def reading(config: Config) -> Reading:
-    """Returns the fields: a question, a paragraph, and the answers that are parts of it."""
+    """Returns the fields: a question, a paragraph, and the answers that are parts of it.
+
+    Raises:
+      ConfigError: the pieces are words, whose places in a text are not known.
+    """
+    if config.data.tokenizer == 'words':
+        raise ConfigError('data.tokenizer=words: an answer needs the place of each piece in its paragraph')
     text = Text(config.data.language, 'data.language')
     options = ('source', 'language', 'tokenizer', 'pieces', 'train_examples')
     answer = Span(of='context', optional=config.answers.no_answer)

@@ -49,6 +49,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     order = train.microbatches, train.seed, training
     if data.batching == 'running':
         length = noise.raw_length(data.row_len, config.denoise)
+        if length < 2:
+            raise ConfigError(f'data.row_len={data.row_len}: too short to hide a span')
         if not (texts.fields['text'].lengths > 1).any():
             raise ConfigError(f'data.{split}: its text is empty')
         rows, counts = Chunks(texts, data, *order, length), np.array([length])
