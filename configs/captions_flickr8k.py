@@ -1,4 +1,4 @@
-"""Captions of photographs (1,000 of Flickr8k, each with five), from nothing, for two CPU cores.
+"""Captions of photographs (991 of Flickr8k, each with five), from nothing, for two CPU cores.
 
     python run.py --config=configs/captions_flickr8k.py --config.data.dir=FOLDER
 

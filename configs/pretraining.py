@@ -5,11 +5,11 @@
     python run.py --config=configs/pretraining.py --config.data.dir=FOLDER --config.train.task=denoise
 
 FOLDER holds `train.en`, `dev.en` and `test.en`, a document a line. The objectives are BERT's hidden pieces,
-GPT's next piece and T5's hidden spans; size, text, batches and updates are equal. configs/pretraining_trec.py
-starts from each of them.
+GPT's next piece and T5's hidden spans; layers, text, batches and updates are equal (hidden spans add a
+decoder). configs/pretraining_trec.py starts from each of them.
 
-Reached after 2,000 updates on 3.1 million words, in 8 to 13 minutes: perplexity 473 of hidden pieces, 166 of
-the next piece, 127 of hidden spans.
+Reached after 2,000 updates on 3.1 million words, in 8 to 13 minutes: perplexity 465 of hidden pieces, 166 of
+the next piece, 128 of hidden spans.
 """
 
 from transformer.config import config_dict

@@ -7,8 +7,8 @@ starts from a run of configs/pretraining.py or, with --config.data.tokenizer_mod
 from nothing, with that run's tokenizer: FILE is its tokenizer.model. After `train.task=language` add
 --config.classify.causal=True --config.classify.pool=last: GPT's way.
 
-Reached with 50, 200, 1,000 and all 4,906 labels: 42, 59, 69 and 78 % from nothing, and no more than chance
-above it from any of the three objectives.
+Reached with 50, 200, 1,000 and all 4,906 labels: 42, 59, 69 and 78 % from nothing; from each of
+the three objectives no more than chance above the same model from nothing, read in the same way.
 """
 
 from transformer.config import config_beside

@@ -1,4 +1,4 @@
-"""The table `family`: every model of the repository that was trained on its data, beside a public number."""
+"""The table `family`: the main models that were trained here, each beside a public number."""
 
 from typing import NamedTuple
 

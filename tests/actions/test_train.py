@@ -85,7 +85,7 @@ def test_a_signal_ends_scoring_before_its_next_batch(config, whole, tmp_path, mo
     assert record(tmp_path / 'w') == whole
 
 
-def test_a_signal_at_the_last_step_ends_the_command_before_it_scores(config, tmp_path, monkeypatch):
+def test_a_signal_at_the_last_step_ends_the_command_before_it_scores(config, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(action, '_score_training', lambda *args: pytest.fail('scored'))
 
     def stop(step: int, numbers: dict) -> None:
@@ -95,4 +95,6 @@ def test_a_signal_at_the_last_step_ends_the_command_before_it_scores(config, tmp
     with pytest.raises(loop.Stopped) as stopped:
         action.train(config, tmp_path / 'w', on_metrics=stop)
     assert stopped.value.signal_number == signal.SIGTERM
-    assert (tmp_path / 'w' / 'checkpoints' / f'{STEPS}').exists()
+    monkeypatch.undo()
+    action.train(config, tmp_path / 'w', evaluate=False)
+    assert record(tmp_path / 'w') == whole

@@ -200,15 +200,15 @@ class LineProgress:
         yield
         self._done = done
         self._bar.update(self._task, completed=done)
-        if self._shown:
-            self._print()
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind: type | None, *_):
         self._heartbeat.stop()
         self._bar.stop()
+        if self._shown and kind is None:
+            self._print()
 
 
 def write_array(

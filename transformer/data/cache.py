@@ -204,6 +204,7 @@ def _build(
             # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
+    reader.READERS[data.source].warn(data, reading)
     for split, entry in published.manifest['splits'].items():
         if counts := {rule: drop['count'] for rule, drop in entry['dropped'].items()}:
             dropped, listed = manifests.drops_text(counts), published.folder / build.DROPS

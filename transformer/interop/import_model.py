@@ -55,7 +55,7 @@ def import_model(
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
     for key, values in HELD.items():
         if mapping_file is None and changes.get(key, values[0]) not in values:
-            raise ConfigError(f'{key}={changes[key]}: the model has {configs.OPTIONS[key].default!r}')
+            raise ConfigError(f'{key}={changes[key]}: the model allows {", ".join(map(str, values))}')
     own = foreign.changes.get('train.task', configs.OPTIONS['train.task'].default)
     possible = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form]
     if changes.get('train.task', own) not in possible:

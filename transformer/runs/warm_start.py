@@ -147,9 +147,12 @@ def placed(tree, place: str):
 def as_encoder(config: Config, other: Config, tree):
     """Returns a language model's parameters with its decoder as the encoder of a model that writes nothing.
 
-    The trees of other models stay as they are. Reference: Radford et al. 2018, §3.2.
+    The trees of other models, and of other layers than the Transformer's, stay as they are.
+
+    Reference: Radford et al. 2018, §3.2.
     """
-    if not configs.has(other, 'continues') or configs.has(config, 'writes'):
+    reads = configs.has(other, 'continues') and not configs.has(config, 'writes')
+    if not reads or other.model.kind != 'transformer':
         return tree
     return {'encoder' if name == 'decoder' else name: part for name, part in tree.items()}
 

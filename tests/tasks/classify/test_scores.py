@@ -40,14 +40,14 @@ def test_confusion_matrix():
 
 
 def test_confusion_table():
-    assert confusion.table(np.array([[3, 1000], [0, 20]]), ['cat', 'automobile']) == [
+    assert confusion.table(np.array([[3, 1000], [0, 20]]), ['cat', 'automobile'])[1:] == [
         '             cat automobile',
         '         cat   3       1000',
         '  automobile   0         20',
     ]
     # CIFAR-10's fits into 80 columns.
     names = ['airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck']
-    assert {len(line) for line in confusion.table(np.full((10, 10), 1000), names)} == {74}
+    assert {len(line) for line in confusion.table(np.full((10, 10), 1000), names)[1:]} == {74}
     assert confusion.table(np.zeros((11, 11), int), [*map(str, range(11))]) == []
 
 

@@ -46,6 +46,7 @@ class Reader(NamedTuple):
       splits: returns the names of the splits.
       prepare: downloads the dataset if it is missing.
       facts: returns the manifest's entries about the source itself.
+      warn: warns of what the rows of a dataset that was just built leave out.
       versions: returns the versions of generating code, by name.
       judge: returns a function that judges whether a text is grammatical, or None.
       gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
@@ -61,6 +62,7 @@ class Reader(NamedTuple):
     splits: Callable[[Reading], tuple[str, ...]] = lambda reading: SPLITS
     prepare: Callable[[Data, Reading], None] = lambda data, reading: None
     facts: Callable[[Data, Reading], dict[str, object]] = lambda data, reading: {}
+    warn: Callable[[Data, Reading], None] = lambda data, reading: None
     versions: Callable[[], dict[str, object]] = lambda: {}
     judge: Callable[[Reading], Callable[[str], bool] | None] = lambda reading: None
     gaps: Callable[[Reading], Callable[[str, str], list[Gap]] | None] = lambda reading: None
@@ -75,6 +77,7 @@ READERS = {
         table.rows,
         table.origins,
         facts=table.facts,
+        warn=table.warn,
     ),
     'conll': Reader((Words, Tags), conll.rows, conll.origins, facts=conll.facts),
     'squad': Reader((Text, Span), squad.rows, squad.origins),

@@ -30,18 +30,12 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     become one value with tabs between them. The column of an image has the name of its file; a picture that
     cannot be read is None if `data.unreadable` leaves it out.
     """
-    columns, checked = columns_of(data, reading), set()
+    columns = columns_of(data, reading)
     for entry in entries.parse(data, split, table=True):
         path = entries.find(data, entry.name, split)
         part = entry.part(sum(1 for _ in _rows(path, columns, entry))) if entry.suffix else slice(0, None)
         name_of_table = str(path.relative_to(entries.root(data)))
         with _pictures(data, reading, path) as pictures:
-            if pictures and split == 'train' and path not in checked:
-                beside = tables_beside(data, path)
-                checked |= beside
-                rows = itertools.chain.from_iterable(_rows(one, columns, Entry(one.name)) for one in beside)
-                keys = [columns[name][0] for name in reading.images()]
-                pictures.warn_of_others(cells.get(key) or '' for _, cells in rows for key in keys)
             for line, cells in itertools.islice(_rows(path, columns, entry), part.start, part.stop):
                 values, places = {}, dict.fromkeys(columns, name_of_table)
                 for name, keys in columns.items():
@@ -73,6 +67,20 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
                 origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
         result.append(origin)
     return result
+
+
+def warn(data: Data, reading: Reading) -> None:
+    """Warns of pictures beside the training tables' that no table names."""
+    columns, checked = columns_of(data, reading), set()
+    keys = [columns[name][0] for name in reading.images()]
+    for entry in entries.parse(data, 'train', table=True) if keys else ():
+        path = entries.find(data, entry.name, 'train')
+        if path not in checked:
+            beside = tables_beside(data, path)
+            every = itertools.chain.from_iterable(_rows(one, columns, Entry(one.name)) for one in beside)
+            with PictureFiles(data, path) as pictures:
+                pictures.warn_of_others(cells.get(key) or '' for _, cells in every for key in keys)
+            checked |= beside
 
 
 def tables_beside(data: Data, path: epath.Path) -> set[epath.Path]:

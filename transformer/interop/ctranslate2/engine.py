@@ -135,14 +135,7 @@ class Translator:
         patience = PATIENCE if beam > 1 else 1
         found: list[list[Output]] = [[] for _ in rows]
         waiting = []
-        searched = [i for i, row in enumerate(rows) if self._source(row)]
-        for i in {*range(len(rows))} - {*searched}:
-            # CTranslate2 writes not even an end for a source without pieces.
-            [logp] = self._score([rows[i]], [[]])
-            found[i] = [Output([EOS], float(logp[0]))]
-            on_done(1)
-        for indexes in of_one_length([rows[i] for i in searched], BATCH):
-            batch = [searched[i] for i in indexes]
+        for batch in of_one_length(rows, BATCH):
             results = self._translator.translate_batch(
                 [self._source(rows[i]) for i in batch],
                 asynchronous=True,

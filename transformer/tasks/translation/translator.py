@@ -68,7 +68,7 @@ def hypotheses(
 def encode(
     trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """Encodes each sentence in at most `longest` pieces, an empty one in none.
+    """Encodes each sentence in at most `longest` pieces, one without a piece of text in none.
 
     Args:
       first: the number of the first sentence.
@@ -76,12 +76,12 @@ def encode(
     """
     # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
-    encoded = trained.codecs['source'].encode_batch(texts)
+    encoded, empty = trained.codecs['source'].encode_batch(texts), trained.codecs['source'].encode('')
     for i, tokens in enumerate(encoded):
         if len(tokens) > longest:
             on_cut(first + i, len(tokens))
             encoded[i] = cut(tokens, longest)
-        elif not texts[i]:
+        elif tokens == empty:
             encoded[i] = []
     return encoded
 
