@@ -240,5 +240,6 @@ def test_committed_curves(file):
     assert kept.params_sha256 == result['params_sha256'] and 2 <= len(kept.points) <= curve.POINTS
     assert kept.points[-1]['step'] == result['steps']
     scores = result['scores']['dev']
-    if scores['checkpoint'] == 'latest':
+    # Windows read what is cut of a long text in training.
+    if scores['checkpoint'] == 'latest' and 'window' not in scores.get('context', {}):
         assert kept.points[-1]['dev_loss'] == pytest.approx(scores['loss'], rel=1e-4)

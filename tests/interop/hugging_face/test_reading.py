@@ -267,8 +267,8 @@ def test_the_codec_is_read_back(workdirs, bert):
     [
         ('vit', {'images.stem': 'convolutions'}, '^images.stem: the model has'),
         ('vit', {'images.pool': 'mean'}, '^images.pool: the model has'),
-        ('marian', {'model.attention': 'local'}, '^model.attention=local: the model has'),
-        ('marian', {'model.scale_logits': True}, '^model.scale_logits=True: the model has'),
+        ('marian', {'model.attention': 'local'}, '^model.attention=local: '),
+        ('marian', {'model.scale_logits': True}, '^model.scale_logits=True: '),
         (
             'bert',
             {'masked.next_sentence': 1.0, 'data.batching': 'padded', 'data.max_len': 8},
