@@ -195,6 +195,7 @@ def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_
         return Shouts()(chunk)
 
     streams.write(answer, slow(), io.BytesIO(), progress=streams.LineProgress(5))
+    assert counts(lines[-1]) == [5, 5]
 
 
 def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):

@@ -204,8 +204,8 @@ def _build(
             # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
-    reader.READERS[data.source].warn(data, reading)
     for split, entry in published.manifest['splits'].items():
+        reader.READERS[data.source].warn(data, reading, split)
         if counts := {rule: drop['count'] for rule, drop in entry['dropped'].items()}:
             dropped, listed = manifests.drops_text(counts), published.folder / build.DROPS
             log.warning('data.%s: left out %s; they are listed in %s', split, dropped, listed)

@@ -84,6 +84,7 @@ def of_source(
     if report.counts:
         first = next(iter(report.first.values()))[0]
         log.warning('data.%s: left out %s; the first is %s', split, drops_text(report.counts), first)
+    reader.READERS[data.source].warn(data, reading, split)
     origins = reader.READERS[data.source].origins(data, reading, split)
     if not rows:
         raise ConfigError(f'data.{split}: {origins[0].name} is empty')

@@ -242,7 +242,7 @@ def test_pictures_of_other_splits_have_a_row(tmp_path, archive, caplog):
     train = 'all.tsv[:100],all.tsv'
     data = dataclasses.replace(pictures_of(tmp_path, pictures=archive), train=train, dev='dev.tsv[:100]')
     with caplog.at_level(logging.WARNING):
-        reader.READERS['table'].warn(data, READING)
+        reader.READERS['table'].warn(data, READING, 'train')
     assert [record.args[1:] for record in caplog.records] == [(1, 'c.png')]
 
 
@@ -254,7 +254,7 @@ def test_pictures_reached_by_the_parent_folder(tmp_path, row, entry, caplog):
     write(tmp_path / 'in', 'image\ttext\n' + ''.join(lines), FILES)
     data = dataclasses.replace(pictures_of(tmp_path / 'in'), train=entry)
     with caplog.at_level(logging.WARNING):
-        reader.READERS['table'].warn(data, READING)
+        reader.READERS['table'].warn(data, READING, 'train')
     [origin] = reader.READERS['table'].origins(data, READING, 'train')
     assert origin.lines == len(rows(data, 'train')) == 2
     assert [record.args[1:] for record in caplog.records] == [(1, 'c.png')]

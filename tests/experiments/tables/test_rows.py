@@ -476,3 +476,8 @@ def test_a_scale_is_its_config_with_changes():
     for scale in scales.SCALES:
         base = configs.resolve(scales.scale_config(scale, {'train.beta2': 0.9}))
         assert scales.config(tables.Row('base', {}), scale, {'train.beta2': 0.9}) == base
+
+
+@pytest.mark.parametrize(('steps', 'shown'), [(100_000, '100K'), (1500, '1.5K'), (20, '20')])
+def test_numbers_of_updates(steps, shown):
+    assert tables.shown('train.steps', steps) == shown

@@ -359,6 +359,7 @@ def broken(
         ('t5', {'settings': {'feed_forward_proj': 'gated-silu'}}, "feed_forward_proj='gated-silu'"),
         ('t5', {'settings': {'relative_attention_num_buckets': 16}}, 'relative_attention_num_buckets=16'),
         ('t5', {'settings': {'decoder_start_token_id': 1}}, 'decoder_start_token_id=1'),
+        ('t5_1_1', {'arrays': {'lm_head.weight': None}}, 'lm_head.weight: missing'),
         ('t5', {'settings': {'vocab_size': 40}}, 'vocab_size'),
         ('t5', {'settings': {'num_decoder_layers': 2}}, 'decoder.block.1'),
         ('t5', {'arrays': {'shared.weight': None}}, 'shared.weight: missing'),

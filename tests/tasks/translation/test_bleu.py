@@ -207,7 +207,8 @@ def test_the_command(tmp_path, texts, capsys, monkeypatch):
         file.write_text('\n'.join(lines) + '\n')
     call = ['run.py', 'score', f'--hypotheses={files[0]}', f'--references={files[1]}']
     assert run.main([*call, '--json']) == 0
-    assert json.loads(capsys.readouterr().out) == bleu.score_all(*texts, ('en', 'de'))
+    out, err = capsys.readouterr()
+    assert json.loads(out) == bleu.score_all(*texts, ('en', 'de')) and 'en-de' in err
     assert run.main([*call, '--tokenized', '--languages=en-vi']) == 0
     score = bleu.score_all(*texts, ('en', 'vi'), tokenized=True)['tokenized']['score']
     assert capsys.readouterr().out.split('  [')[0].split() == [
@@ -217,6 +218,11 @@ def test_the_command(tmp_path, texts, capsys, monkeypatch):
     assert run.main(call) == 2
     error = capsys.readouterr().err
     assert error.count('\n') == 1 and all(str(file) in error for file in files)
+    for file in files:
+        file.write_text('')
+    assert run.main(call) == 2
+    error = capsys.readouterr().err
+    assert 'empty' in error and all(str(file) in error for file in files)
     for wrong in ('--languages=en', '--hypotheses=', f'--references={tmp_path}/none'):
         assert run.main([*call, wrong]) == 2
         assert capsys.readouterr().err.count('\n') == 1

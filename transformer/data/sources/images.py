@@ -159,13 +159,7 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the images of `<data.dir>/<entry>/<class>/`, taking the classes in turns."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
-        by_class, skipped = _images_of(data, entry, split)
-        if skipped:
-            first = skipped[0].relative_to(entries.root(data))
-            log.warning(
-                'data.%s: left out %d files and folders, hidden or no images of a class; the first is %s',
-                split, len(skipped), first,
-            )  # fmt: skip
+        by_class, _ = _images_of(data, entry, split)
         # In turns, so that the first rows include all classes.
         turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
         for number, path in enumerate(filter(None, turns), 1):
@@ -184,6 +178,19 @@ def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
             origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
     return origins
+
+
+def folder_warn(data: Data, reading: Reading, split: str) -> None:
+    """Counts the files that are no images of a class in a warning."""
+    del reading
+    for entry in entries.parse(data, split):
+        _, skipped = _images_of(data, entry, split)
+        if skipped:
+            first = skipped[0].relative_to(entries.root(data))
+            log.warning(
+                'data.%s: left out %d files and folders, hidden or no images of a class; the first is %s',
+                split, len(skipped), first,
+            )  # fmt: skip
 
 
 def folder_facts(data: Data, reading: Reading) -> dict[str, object]:

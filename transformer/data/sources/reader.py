@@ -46,7 +46,7 @@ class Reader(NamedTuple):
       splits: returns the names of the splits.
       prepare: downloads the dataset if it is missing.
       facts: returns the manifest's entries about the source itself.
-      warn: warns of what the rows of a dataset that was just built leave out.
+      warn: warns of what the rows of a split leave out; called once, when they have been read.
       versions: returns the versions of generating code, by name.
       judge: returns a function that judges whether a text is grammatical, or None.
       gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
@@ -62,7 +62,7 @@ class Reader(NamedTuple):
     splits: Callable[[Reading], tuple[str, ...]] = lambda reading: SPLITS
     prepare: Callable[[Data, Reading], None] = lambda data, reading: None
     facts: Callable[[Data, Reading], dict[str, object]] = lambda data, reading: {}
-    warn: Callable[[Data, Reading], None] = lambda data, reading: None
+    warn: Callable[[Data, Reading, str], None] = lambda data, reading, split: None
     versions: Callable[[], dict[str, object]] = lambda: {}
     judge: Callable[[Reading], Callable[[str], bool] | None] = lambda reading: None
     gaps: Callable[[Reading], Callable[[str, str], list[Gap]] | None] = lambda reading: None
@@ -111,6 +111,7 @@ READERS = {
         images.folder_rows,
         images.folder_origins,
         facts=images.folder_facts,
+        warn=images.folder_warn,
         classes=images.folder_classes,
     ),
     'idx': Reader((Image, Label), images.idx_rows, images.idx_origins, classes=images.idx_classes),

@@ -69,12 +69,14 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     return result
 
 
-def warn(data: Data, reading: Reading) -> None:
+def warn(data: Data, reading: Reading, split: str) -> None:
     """Warns of pictures beside the training tables' that no table names."""
+    if split != 'train' or not reading.images():
+        return
     columns, checked = columns_of(data, reading), set()
     keys = [columns[name][0] for name in reading.images()]
-    for entry in entries.parse(data, 'train', table=True) if keys else ():
-        path = entries.find(data, entry.name, 'train')
+    for entry in entries.parse(data, split, table=True):
+        path = entries.find(data, entry.name, split)
         if path not in checked:
             beside = tables_beside(data, path)
             every = itertools.chain.from_iterable(_rows(one, columns, Entry(one.name)) for one in beside)
