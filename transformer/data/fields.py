@@ -152,7 +152,7 @@ class Columns(Text):
         return ragged(pieces.encode_columns([row.values[name] for row in rows]), dtype_of(pieces.size))
 
 
-def split_words(text: str) -> list[str]:
+def split_at_blanks(text: str) -> list[str]:
     """Splits a text at blanks and tabs; other spaces, such as U+00A0, are parts of words."""
     return [word for word in text.replace('\t', ' ').split(' ') if word]
 
@@ -163,7 +163,7 @@ class Words(Text):
 
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
-        return split_words(cell)
+        return split_at_blanks(cell)
 
     def written(self, value: Sequence[str], place: str) -> str:
         """Joins the words."""
@@ -272,7 +272,7 @@ class Tags(Field):
 
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
-        return split_words(cell)
+        return split_at_blanks(cell)
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns the names of the tags in the training rows, sorted."""

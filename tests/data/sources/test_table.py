@@ -141,7 +141,7 @@ def test_conll_columns(tmp_path):
     assert read(tmp_path, 'a.conllu', commented, TAGS, 'conll', columns='text=2,tags=3') == [
         ({'text': ['The'], 'tags': ['DT']}, 2)
     ]
-    assert fields.split_words(' 10\u00a0000  x\ty ') == ['10\u00a0000', 'x', 'y']
+    assert fields.split_at_blanks(' 10\u00a0000  x\ty ') == ['10\u00a0000', 'x', 'y']
     universal = '1-2\tzum\t_\n1\tzu\tADP\n2\tdem\tDET\n2.1\t-\tX\n# note\n3\t10 000\tNUM\n\n4\tda\n'
     (values, line), _ = read(tmp_path, 'b.conllu', universal, TAGS, 'conll', columns='text=2,tags=-1')
     assert values == {'text': ['zu', 'dem', '10_000'], 'tags': ['ADP', 'DET', 'NUM']} and line == 2

@@ -19,6 +19,7 @@ from transformer import tasks
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
+from transformer.data import text_input
 from transformer.data.fields import Image
 from transformer.data.generated import pictures
 from transformer.data.sources import images
@@ -420,6 +421,11 @@ def test_hidden_and_foreign_files_are_no_images(animals, tmp_path, caplog):
     np.testing.assert_allclose(values.mean((1, 2, 3)), np.where(labels, 200, 10), atol=2)
     (message,) = caplog.messages
     assert 'data.train: left out 5 ' in message
+    # So does an evaluation of other content.
+    caplog.clear()
+    config = animals_config(animals)
+    text_input.of_source(config.data, task_of(config).reading(config), dataset.codecs, 'train')
+    assert caplog.messages == [message]
 
 
 def test_classes_are_named_and_none_is_empty_in_training(animals, tmp_path):

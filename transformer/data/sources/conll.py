@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Example, Reading, split_words
+from transformer.data.fields import SPLITS, Example, Reading, split_at_blanks
 from transformer.data.sources import entries, table, text
 from transformer.data.sources.text import SourceFile
 
@@ -77,7 +77,11 @@ def _column(path: epath.Path, words: Sentence, key: int) -> list[str]:
 def _sentences(path: epath.Path) -> Iterator[Sentence]:
     words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
-        cells = ['_'.join(split_words(cell)) for cell in line.split('\t')] if universal else split_words(line)
+        cells = (
+            ['_'.join(split_at_blanks(cell)) for cell in line.split('\t')]
+            if universal
+            else split_at_blanks(line)
+        )
         if line.strip() and cells[0] != _DOCUMENT:
             if not universal or cells[0].isdecimal():
                 words.append((number, cells))

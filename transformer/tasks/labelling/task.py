@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset, Split
-from transformer.data.fields import Reading, Tags, Words, split_words
+from transformer.data.fields import Reading, Tags, Words, split_at_blanks
 from transformer.data.rows import padded
 from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
@@ -114,7 +114,7 @@ def label(
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
     """Returns a line for each of a text's words, which blanks separate: the word, a tab and its tag."""
-    sentences = [split_words(text) for text in as_texts(texts, 'texts')]
+    sentences = [split_at_blanks(text) for text in as_texts(texts, 'texts')]
     answers = []
     for words, tags in zip(sentences, _labels(trained, sentences, on_done, first), strict=True):
         lines = [f'{word}\t{tag}\n' for word, (tag, _) in zip(words, tags, strict=True)]
