@@ -77,11 +77,9 @@ def _column(path: epath.Path, words: Sentence, key: int) -> list[str]:
 def _sentences(path: epath.Path) -> Iterator[Sentence]:
     words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
-        cells = (
-            ['_'.join(split_at_blanks(cell)) for cell in line.split('\t')]
-            if universal
-            else split_at_blanks(line)
-        )
+        cells = split_at_blanks(line)
+        if universal:
+            cells = ['_'.join(split_at_blanks(cell)) for cell in line.split('\t')]
         if line.strip() and cells[0] != _DOCUMENT:
             if not universal or cells[0].isdecimal():
                 words.append((number, cells))
