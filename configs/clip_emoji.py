@@ -46,7 +46,6 @@ def get_config():
             'data.batch_tokens': 192 * 40,
             'train.microbatches': 1,
             'train.steps': 500,
-            'train.eps_ls': 0.0,
             'train.schedule': 'cosine',
             'train.peak_lr': 2e-3,
             'train.warmup_steps': 50,

@@ -45,7 +45,6 @@ def get_config():
             'data.batch_tokens': 128 * 40,
             'train.microbatches': 1,
             'train.steps': 1000,
-            'train.eps_ls': 0.0,
             'train.schedule': 'cosine',
             'train.peak_lr': 2e-3,
             'train.warmup_steps': 100,

@@ -48,7 +48,6 @@ def get_config():
             'data.row_len': 77,
             'data.batch_tokens': 32_768 * 77,
             'train.steps': 390_625,
-            'train.eps_ls': 0.0,
             'train.schedule': 'cosine',
             'train.peak_lr': 5e-4,
             'train.warmup_steps': 2000,

@@ -41,7 +41,6 @@ def get_config():
             'train.peak_lr': 0.025,
             'train.schedule': 'linear',
             'train.least_lr': 1e-4,
-            'train.eps_ls': 0.0,
             'train.log_every': 100,
             'train.eval_every': 1000,
             'train.checkpoint_every': 1000,

@@ -34,7 +34,6 @@ def get_config():
             'model.h': 4,
             'model.P_drop': 0.1,
             'train.steps': 2400,
-            'train.eps_ls': 0.0,
             'train.warmup_steps': 300,
             'train.peak_lr': 0.002,
             'train.schedule': 'linear',

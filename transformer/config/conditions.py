@@ -8,6 +8,8 @@ LANGUAGE = models_with('continues')
 ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('one_text', 'texts', 'writes', 'running'))
 IMAGES = models_with('image')
 PREDICTS = models_with('writes', 'pieces')
+# Tasks whose targets are distributions, over pieces or classes.
+SMOOTHED = models_with('writes', 'pieces', 'classes')
 # Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
 # An encoder, and a decoder that attends to its output.

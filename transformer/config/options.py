@@ -15,6 +15,7 @@ from transformer.config.conditions import (
     OWN_SPLITS,
     RECURRENT,
     RUNNING,
+    SMOOTHED,
     SOURCES,
     STORED,
     TEXTS,
@@ -152,9 +153,11 @@ class Train:
     )
     epochs: float | None = option(None, 'passes over the data, instead of steps', minimum=1e-6, free=True)
     seed: int = option(0, 'seed of initialisation, data order and dropout', minimum=0, maximum=2**31 - 1)
-    eps_ls: float = option(0.1, 'label smoothing', '§5.4', minimum=0.0, maximum=0.99)
+    eps_ls: float = option(0.1, 'label smoothing', '§5.4', minimum=0.0, maximum=0.99, only=SMOOTHED)
     warmup_steps: int = option(4000, 'updates in which the learning rate rises', '§5.3', minimum=1)
-    lr_constant: float = option(1.0, 'factor of the learning rate', '§5.3', minimum=0.0)
+    lr_constant: float = option(
+        1.0, 'factor of the learning rate', '§5.3', minimum=0.0, only=('train.peak_lr', (None,))
+    )
     peak_lr: float | None = option(
         None,
         'learning rate at the end of the warm-up, instead of lr_constant · (d_model · warmup_steps)^-0.5',

@@ -24,7 +24,7 @@ OPTIONS = {
     'train__task': 'words', 'model__kind': 'table', 'model__d_model': 6, 'data__source': 'text',
     'data__language': 'en', 'data__tokenizer': 'words', 'data__pieces': 23, 'words__sample': 0.02,
     'words__window': 3, 'words__limit': 9, 'train__optimizer': 'sgd', 'train__peak_lr': 0.05,
-    'train__schedule': 'constant', 'train__warmup_steps': 1, 'train__eps_ls': 0.0,
+    'train__schedule': 'constant', 'train__warmup_steps': 1,
 }  # fmt: skip
 # Predicted word, output, window, devices and chunks; windows of 20 are wider than a block of word_vectors.
 VARIANTS = [
@@ -290,6 +290,8 @@ def test_bad_data_is_refused(texts, tmp_path):
         train_action(config, tmp_path / 'run')
     with pytest.raises(ConfigError, match=r'data\.pieces=23: .* 4 at most'):
         tasks.prepare(config_of(folder), tmp_path / 'cache')
+    with pytest.raises(ConfigError, match=r'words\.sample=1e-30'):
+        train_action(config_of(texts, words__sample=1e-30), tmp_path / 'run')
     (tmp_path / 'narrow.txt').write_text('w0 1 2 3\n')
     (tmp_path / 'foreign.txt').write_text('x 1 2 3 4 5 6\n')
     for name, problem in (('narrow', 'vectors of 3 numbers'), ('foreign', 'none of its 1 words')):

@@ -83,7 +83,6 @@ def _read(settings: Mapping) -> dict[str, object]:
         'model.activation': ACTIVATIONS[settings['text_config.hidden_act']],
         'image_model.activation': ACTIVATIONS[settings['vision_config.hidden_act']],
         'train.task': first_task('image_text'),
-        'train.eps_ls': 0.0,
         'model.max_len': length,
         'data.batching': 'padded',
         'data.max_len': length,

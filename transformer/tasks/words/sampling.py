@@ -38,7 +38,7 @@ def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencie
       frequent words, whose gradients are all of the same old vector, do not overshoot.
 
     Raises:
-      ConfigError: the text has fewer than two different words.
+      ConfigError: the text has fewer than two different words, or hardly any is kept.
     """
     options, size = config.words, config.model.vocab_size
     counts = np.pad(counts.astype(np.float64), (0, size - len(counts)))
@@ -49,6 +49,8 @@ def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencie
     if options.sample:
         ratio = options.sample / np.maximum(f, 1e-300)
         keep *= np.minimum(ratio**0.5 + ratio, 1.0)
+    if (counts * keep).sum() < 2:
+        raise ConfigError(f'words.sample={options.sample}: fewer than two words stay; 0 leaves out none')
     noise = counts**0.75 / (counts**0.75).sum()
     kept = f * keep
     words = config.data.batch_tokens * kept
