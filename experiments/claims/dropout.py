@@ -1,7 +1,7 @@
 """The fewer the examples, the more dropout is best."""
 
 from experiments.claims import small_language
-from experiments.claims.claim import Measurements, Verdict, by_name, spreads
+from experiments.claims.claim import OVER_SEEDS, Measurements, Verdict, by_name, spreads
 from experiments.claims.panels import curves
 
 EXAMPLES, RATES, SEEDS = (300, 12000), (0.0, 0.1, 0.3), 3
@@ -34,6 +34,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(all(a > b for a, b in zip(few, many, strict=True)), f'best {"; ".join(parts)}')
 
 
+NUMBERS = f'best P_drop by seed, and the loss as {OVER_SEEDS}'
 PANELS = (
     curves(
         RATES,

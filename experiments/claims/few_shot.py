@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from experiments.claims import claim, toys
-from experiments.claims.claim import Measurements, Verdict, config_of, spreads
+from experiments.claims.claim import OVER_SEEDS, Measurements, Verdict, config_of, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn import models
@@ -118,6 +118,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'{spreads(numbers, ".3f")}; one half of {when} updates')
 
 
+NUMBERS = f'{OVER_SEEDS}, and the updates by seed'
 PANELS = (
     curves(
         STEPS,

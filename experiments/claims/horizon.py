@@ -66,6 +66,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'horizon by seed: {"; ".join(parts)}')
 
 
+NUMBERS = 'greatest lag by seed'
 PANELS = (
     curves(
         LAGS,

@@ -134,4 +134,5 @@ def _panel(kind: str):
     return draw
 
 
+NUMBERS = f'exponent and prediction of each law with {CONFIDENCE:.0%} intervals, and the mean that was found'
 PANELS = tuple(map(_panel, KINDS))

@@ -496,6 +496,9 @@ def test_correlation_over_seeds():
     found = differences.correlation(fewer)
     assert (found.rows, found.seeds, found.low) == (5, 1, None)
     assert 'seeds' not in notes.describe_correlation(found)
+    # Numbers can be equal: two of the six orders agree or disagree as much as [3, 2, 3] with [0, 2, 0].
+    tied = [of(0.0, 3.0), of(2.0, 2.0), of(0.0, 3.0)]
+    assert differences.correlation(tied).p == pytest.approx(1 / 3)
 
 
 def test_the_p_of_a_correlation_over_few_rows_counts_orders():
