@@ -28,11 +28,11 @@ Examples:
     echo "A dog runs." | {program} translate --workdir=runs/multi30k
 
 Exit status: 0 done, 2 a mistake in the call or its data or a system error,
-3 a loss or gradient is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM
-(progress is saved; the same command resumes).
+3 a loss or gradient is not finite, 129, 130 and 143 stopped by SIGHUP, Ctrl-C
+and SIGTERM (progress is saved; the same command resumes), 141 output closed.
 """
 
-# The commands that apply a task's verb to texts or files.
+# The tasks' commands: verbs of a model, and tools without one.
 OF_TASKS, TOOLS = declared_commands(), declared_tools()
 FLAGS = {
     'config': Flag(str, None, "config file, Python or JSON (default: the work directory's, or tiny)", 'FILE'),

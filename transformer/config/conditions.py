@@ -8,15 +8,15 @@ LANGUAGE = models_with('continues')
 ONE_TEXT, TEXTS, WRITES, RUNNING = map(models_with, ('one_text', 'texts', 'writes', 'running'))
 IMAGES = models_with('image')
 PREDICTS = models_with('writes', 'pieces')
-# Tasks whose targets are distributions, over pieces or classes.
+# Tasks that predict distributions over pieces or classes.
 SMOOTHED = models_with('writes', 'pieces', 'classes')
-# Models that encode texts: all models of texts except language models.
+# All tasks with texts, except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
 # An encoder, and a decoder that attends to its output.
 DECODES = ('train.task', tuple(task for task in WRITES[1] if task not in LANGUAGE[1]))
-# Encoders of texts alone.
+# Tasks with texts that write none.
 READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
-# Of these, what reads one text or several for one answer.
+# Of these, the ones that read one text or several for one answer.
 ANSWERS = ('train.task', tuple(task for task in READS[1] if task in models_with('classes', 'spans')[1]))
 # Models that write from a text.
 PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in IMAGES[1]))

@@ -102,8 +102,8 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
         plain = name in given and not any(piece.startswith(_BRACKET) for piece in _pieces(given[name]))
         if isinstance(field, Tree) and (data.tokenizer == 'bytes' or plain):
             raise ConfigError(
-                'data.tokenizer_model, data.tokenizer=bytes, or the tokenizer of another run: for plain '
-                'text; in trees every bracket is a piece of its own, which the task learns'
+                'data.tokenizer_model, data.tokenizer=bytes and tokenizers of other runs are for plain text; '
+                'this task learns its own, in which every bracket is a piece'
             )
     return given
 

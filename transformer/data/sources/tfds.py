@@ -17,8 +17,8 @@ from transformer.data.sources.text import SourceFile
 
 def _missing_package(error: ImportError) -> None:
     raise ConfigError(
-        f'data.source=tfds: {error}; {install("tfds")} reads prepared datasets, '
-        f'{install("prepare")} also downloads them'
+        f'data.source=tfds: {error}; to read prepared datasets: {install("tfds")}; '
+        f'to download them, too: {install("prepare")}'
     ) from error
 
 

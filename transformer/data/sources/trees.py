@@ -71,7 +71,7 @@ def row(reading: Reading, tree: trees.Constituent | None, names: dict[str, str],
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes each entry of a split by its number of trees; of several files, by a hash of all hashes."""
+    """Describes each entry of a split by its number of trees and its hash, or that of its files' hashes."""
     del reading
     folder = entries.root(data)
     result = []
@@ -87,7 +87,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _count(path: epath.Path) -> int:
-    """Counts the trees. Raises ConfigError if a fault leaves none; `trees.read` reports other faults."""
+    """Counts the trees. Raises ConfigError if there is none; `trees.read` reports other faults."""
     depth = count = 0
     for line in text.lines(path):
         for sign in line:

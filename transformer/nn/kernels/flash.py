@@ -32,7 +32,7 @@ def _cudnn(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
 
 
 def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> Float[Array, 'B T H C']:
-    """Runs JAX's splash attention for TPUs, which keeps one number per query for the backward pass.
+    """Runs JAX's splash attention for TPUs, which keeps one number per query, not its weights.
 
     Args:
       interpret: whether to run the kernel's Python code on any device, slowly, instead of compiling it.
@@ -72,8 +72,8 @@ def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> F
 def _without_padding(kernel: Callable, segments, *inputs: Float[Array, 'B H T C']) -> Float[Array, 'B T H C']:
     """Returns the kernel's outputs, and keeps less for the backward pass than the kernel itself.
 
-    The kernel writes outputs of 64 features and each query's sum of exponentials in 128 lanes. The compiler
-    would keep both arrays so, but barriers make it keep copies.
+    The kernel writes outputs of 64 features and each query's sum of exponentials in 128 lanes. Barriers
+    make the compiler keep compact copies instead of these padded arrays.
     """
     return _run(kernel, segments, *inputs).swapaxes(1, 2)
 

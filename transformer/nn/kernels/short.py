@@ -1,8 +1,9 @@
-"""Full attention in rows of 128 positions: one Pallas kernel a direction for TPUs (§3.2.1).
+"""Full attention in rows of 128 positions: a forward and a backward Pallas kernel for TPUs (§3.2.1).
 
-A register of a TPU holds 8 x 128 numbers. Arrays have their positions last, as the projections around
-attention write them there: 64 features would be padded to 128, and a head's features are whole registers.
-Logits are computed as keys by queries, because sums over the first axis exchange nothing between lanes.
+A register of a TPU holds 8 x 128 numbers of 32 bits. Arrays have their positions last, as the projections
+around attention write them on TPUs: 64 features would be padded to 128, and a head's features are whole
+registers. Logits are computed as keys by queries, because sums over the first axis exchange nothing between
+lanes.
 """
 
 import functools

@@ -30,7 +30,7 @@ SHOWN = 4  # images that are shown with their nearest texts after a training
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Lays out pairs. Outside training, texts are cut to learned positions, but for their end."""
+    """Lays out pairs. Outside training, texts beyond the learned positions are cut, but keep their end."""
     pairs, train, training = dataset.splits[split], config.train, split == 'train'
     if config.model.positions == 'learned' and not training:
         pairs = _with_ends(text_input.cut_with_warning(pairs, config.model.max_len, split))
@@ -41,7 +41,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def _augment(config: Config, batch: Batch, generators: list[np.random.Generator]) -> Batch:
-    """Augments every image, which a row has one or several of."""
+    """Augments every image; a row has one or several."""
     for images, weight in zip(batch['image'].swapaxes(0, 1), batch['weight'].T, strict=True):
         augment_rows(config.images, {'image': images, 'weight': weight}, generators)
     return batch
@@ -56,7 +56,7 @@ def _with_ends(pairs: Split) -> Split:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of each pair among its microbatch's or batch's, without label smoothing.
+    """Computes each pair's cross-entropy among the pairs of its microbatch or batch, without smoothing.
 
     Another pair with the same image is a negative, as in CLIP.
     """
@@ -76,7 +76,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss, and recall among all distinct images and texts.
 
-    The output lines are the text of the split that each row's image finds.
+    Each output line is the text of the split that is nearest to the row's image.
     """
     rows, texts = batches(trained.config, dataset, split), dataset.texts(split)['text']
     means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
@@ -103,7 +103,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if pairs are hardly told apart, at a bound of the scale, or without other pairs."""
+    """Yields a finding if pairs are hardly distinguished or not compared, or the scale is at a bound."""
     guess, scale = outcome.score('guess'), outcome.score('scale')
     if guess == 0:
         yield shared.Finding(
@@ -112,13 +112,13 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
             'data.batch_tokens, train.microbatches or contrastive.negatives: more pairs together',
         )
     elif guess is not None:
-        yield from shared.unlearned(outcome, guess, 'a guess among the pairs of a microbatch')
+        yield from shared.unlearned(outcome, guess, 'a guess among the compared pairs')
     if scale is not None:
         least, most = np.exp(LOG_SCALE_BOUNDS)
         if scale >= 0.99 * most or scale <= 1.01 * least:
             yield shared.Finding(
                 f'the scale of the cosines is {scale:.2f}, at a bound of {least:.0f} to {most:.0f}',
-                'the temperature is no longer learned; at 100 rows are often told apart by heart',
+                'the temperature is no longer learned; a scale of 100 often means memorised pairs',
                 'train.peak_lr; at 100 more data, at 1 train.steps',
             )
     yield from shared.equal(outcome)
@@ -136,7 +136,7 @@ TASK = Task(
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss per pair', ('loss',)),
-        Measure('accuracy', 'pairs right in a microbatch', ('accuracy',), 2, 'higher', percent=True),
+        Measure('accuracy', 'pairs right', ('accuracy',), 2, 'higher', percent=True),
         Measure('scale', 'scale of the cosines', ('scale',), 2, heading=None),
         *(_recall('text_of_image', most, 'texts of images') for most in scores.AMONG),
         *(_recall('image_of_text', most, 'images of texts') for most in scores.AMONG),

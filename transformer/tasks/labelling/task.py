@@ -113,7 +113,7 @@ def label(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
-    """Returns a line for each of a text's words, which blanks separate: the word, a tab and its tag."""
+    """Returns each text's answer: a line for each of its words between blanks, with a tab and the tag."""
     sentences = [split_at_blanks(text) for text in as_texts(texts, 'texts')]
     answers = []
     for words, tags in zip(sentences, _labels(trained, sentences, on_done, first), strict=True):
@@ -133,7 +133,7 @@ def _labels(
     outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
     for words, row, logp in zip(sentences, rows, outputs, strict=True):
         places, _ = tokenizer.word_places(words) if words else ([], 0)
-        # A word beyond the table of positions gets the last one's tag.
+        # A word beyond the table of positions gets the tag of the last position.
         at = logp[np.minimum(places, len(row) - 1)] if words else np.zeros((0, len(names)))
         yield [
             (names[int(tag)], float(best))

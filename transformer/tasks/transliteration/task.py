@@ -28,7 +28,7 @@ def reading(config: Config) -> Reading:
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss, the shares of first and of three hypotheses that are right, and character errors."""
+    """Computes the loss, how often the first or one of three hypotheses is right, and character errors."""
     config, texts = trained.config, dataset.texts(split)
     decode = dataclasses.asdict(config.decode)
     best = min(BEST, config.decode.beam) if config.decode.method == 'beam' else 1
@@ -61,7 +61,7 @@ def _exact(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Computes the mean over lines of the edits per character of the reference with the lowest such rate."""
+    """Computes each line's lowest rate of edits per character of a reference, averaged over lines."""
     rates = (
         min(edit_distance(line, one) / max(len(one), 1) for one in right)
         for line, right in zip(lines, references, strict=True)
