@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import jax
 from ml_collections import ConfigDict
 
-from experiments.compiled import kernels, tpu
+from experiments.compiled import kernels, lower, tpu
 from experiments.speed import data as pipeline
 from experiments.speed import interleaved, search, training, updates
 from experiments.speed.interleaved import check_output, print_comparison, write_output
@@ -31,7 +31,7 @@ from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, has
 from transformer.config.declare import has_meaning
-from transformer.nn import cost, models
+from transformer.nn import cost
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 
@@ -217,7 +217,6 @@ def benchmark_tpu(call: Call) -> None:
         sentences = []
     what = f'{file}, an update of {_size(config)}, {config.model.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
-    parameters = 4.0 * cost.parameters(models.parameter_shapes(config))
     # All names are checked before minutes of compilation.
     topologies = {name: tpu.devices_of(name) for name in names}
     chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
@@ -232,7 +231,8 @@ def benchmark_tpu(call: Call) -> None:
         for count in sentences:
             print(fold(f'one step of the search of {count} sentences; {where}'), flush=True)
             step = tpu.cost(tpu.compile_search(config, count, devices), of_step=True)
-            print(*map(fold, tpu.lines(step, chip, parameters=parameters)), sep='\n', flush=True)
+            least = lower.step_bytes(config, count)
+            print(*map(fold, tpu.lines(step, chip, once=least)), sep='\n', flush=True)
             costs[f'search step of {count}'] = step, None
         report[topology] = {
             name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip, flops), 'needed': tpu.needed(cost)}

@@ -272,14 +272,12 @@ def estimate(topology: str, accumulate: Sequence[int], config: Config) -> Estima
     return min(map(of, tried))
 
 
-def lines(
-    cost: Cost, chip: Chip, formula: float | None = None, parameters: float | None = None
-) -> Iterator[str]:
+def lines(cost: Cost, chip: Chip, formula: float | None = None, once: float | None = None) -> Iterator[str]:
     """Yields a program's cost as lines for a terminal.
 
     Args:
       formula: the expected number of FLOPs.
-      parameters: the bytes of the parameters, which a step of a search must read at least once.
+      once: the bytes that a step of a search must read at least once.
     """
     times = roofline(cost, chip, formula)
     yield (
@@ -293,12 +291,11 @@ def lines(
         if flops:
             yield f'{label:14}  {flops:.3e}  {1000 * flops / chip.flops:.3g} ms at the peak{share}'
     yield f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms at the peak'
-    if parameters:
-        once = parameters / chip.bandwidth
-        ratio = times['cycles'] / once
+    if once:
+        least = once / chip.bandwidth
         yield (
-            f'parameters      {parameters:.3e}  {1000 * once:.3g} ms to read once; the cycles take '
-            f'{ratio:.2f} times as long'
+            f'least bytes     {once:.3e}  {1000 * least:.3g} ms to read the parameters and caches once; the '
+            f'cycles take {times["cycles"] / least:.2f} times as long'
         )
     kinds = ', '.join(f'{kind} {size / 2**30:.2f}' for kind, size in cost.memory.items())
     yield f'memory          {needed(cost) / 2**30:.2f} of {chip.memory / 2**30:.1f} GiB: {kinds}'

@@ -244,3 +244,18 @@ def test_rows_that_do_not_fit_are_refused(capsys):
 def test_a_topology_that_is_none(name):
     with pytest.raises(ConfigError, match=f'--topology={name}'):
         tpu.devices_of(name)
+
+
+def test_the_bytes_that_a_step_of_a_search_reads():
+    """A further sentence adds its caches and what the decoder reads of the encoder's output."""
+    sizes = {'model.N': 2, 'model.d_model': 16, 'model.h': 2, 'model.d_ff': 32, 'model.vocab_size': 64}
+    rows = {'data.batching': 'packed', 'data.row_len': 8, 'data.max_len': 8, 'data.pieces': 50}
+    config = configs.resolve_values(sizes | rows | {'decode.beam': 3, 'decode.extra_len': 4})
+    length, state = 8 + 4, 3 * 4  # a beam's positions
+    caches = 2 * (2 * 3 * length * 16 * 4 + 3 * length * 4)  # keys, values and writers, of two layers
+    memory = 2 * (2 * 8 * 16 * 4 + 8 * 4)  # keys, values and segments
+    found = lower.step_bytes(config, 2) - lower.step_bytes(config, 1)
+    assert found == caches + memory + length * 4 + state
+    # The parameters are counted in the model's type.
+    half = configs.replace(config, {'model.dtype': 'bfloat16'})
+    assert lower.step_bytes(half, 1) < 0.51 * lower.step_bytes(config, 1) + found
