@@ -1516,10 +1516,13 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
         before = (first / 'result.json').read_text()
         older = json.loads(before)
         older['config']['decode']['beam'] = 3
-        (first / 'result.json').write_text(json.dumps(older))
+        # Without a config, too, its options are not this one's.
+        unknown = {key: value for key, value in older.items() if key != 'config'}
         patched.setattr('transformer.actions.compare.evaluate', lambda *asked: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            known()
+        for content in (older, unknown):
+            (first / 'result.json').write_text(json.dumps(content))
+            with pytest.raises(ZeroDivisionError):
+                known()
         (first / 'result.json').write_text(before)
     monkeypatch.setattr('transformer.actions.compare.evaluate', None)
     assert run.main(call) == 0
