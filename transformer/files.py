@@ -69,7 +69,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         return
     for path in list(folder.iterdir()):
         match = re.fullmatch(rf'\.(.+)\.{_host()}\.(\d+)', path.name)
-        if match and name in (None, match[1]) and not _is_running(int(match[2])):
+        if match and name in (None, match[1]) and not is_running(int(match[2])):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -80,7 +80,8 @@ def _host() -> str:
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Returns whether a process of this host, of any user, is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
