@@ -124,7 +124,7 @@ def benchmark_decode(call: Call) -> None:
         rows = search.read_rows(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
-        trained = search.untrained(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
+        trained = search.untrained(configs.resolve_values({**SIZES, 'decode.extra_len': 0}))
         rows = updates.random_batch(trained.config)['source'].tokens[:SENTENCES].tolist()
         what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
     config = trained.config

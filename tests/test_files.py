@@ -1,7 +1,9 @@
 """Files and folders that appear whole, and their remains after killed processes."""
 
+import errno
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -79,6 +81,30 @@ def test_errors_name_the_final_folder(tmp_path, make):
         raise make(folder / 'checkpoints')
     line = str(error.value)
     assert str(tmp_path / 'imported' / 'checkpoints') in line and folder.name not in line
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize('error', [OSError('cannot reach the server'), OSError(errno.EISDIR, 'a folder')])
+def test_errors_of_what_is_read_meanwhile_name_no_output(tmp_path, error):
+    with pytest.raises(OSError) as caught, files.replacing(tmp_path / 'out.txt') as file:
+        file.write(b'begun')
+        raise error
+    assert caught.value is error and error.filename is None
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        for size in (2000, 1 << 20):  # less and more than the buffer, which is written at the end
+            with pytest.raises(OSError) as caught:
+                files.write_bytes(tmp_path / 'out.txt', bytes(size))
+            assert caught.value.filename == str(tmp_path / 'out.txt')
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
     assert names(tmp_path) == []
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 
+import calls
 import pytest
 
 from experiments import report, sweep
@@ -12,7 +13,6 @@ from experiments.sweeps import launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer.cli import flags
-from transformer.cli import main as cli
 
 SCALE = """
 from transformer.config import config_dict
@@ -56,7 +56,7 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
 
 
 def write_result(run: runs.SweepRun, perplexity: float, split: str = 'test') -> None:
-    call = cli.parse_run_py(['run.py', *run.options])
+    call = calls.parse(['run.py', *run.options])
     config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
     result = {
@@ -110,7 +110,7 @@ def test_a_grid_from_launch_to_report(files, capsys, monkeypatch):
     made = read.all_runs(files / 'w')
     rows = ['h=2-d_ff=64', 'h=2-d_ff=128', 'h=4-d_ff=64', 'h=4-d_ff=128']
     assert [run.name for run in made] == [f'{row}-seed{seed}' for row in rows for seed in (1, 2)]
-    sizes = {(run.row, flags.config(cli.parse_run_py(['run.py', *run.options])).model) for run in made}
+    sizes = {(run.row, flags.config(calls.parse(['run.py', *run.options])).model) for run in made}
     assert {(row, model.h, model.d_ff) for row, model in sizes} == {
         (f'h={h}-d_ff={d_ff}', h, d_ff) for h in (2, 4) for d_ff in (64, 128)
     }
@@ -266,7 +266,7 @@ def test_a_table_has_a_folder_of_its_own():
 def test_default_folders_have_names_that_file_systems_take(tmp_path):
     long = [f'--config.data.train={"a" * 99},{"b" * 99}', f'--config.data.dev={"c" * 99}']
     names = [
-        pathlib.Path(flags.work_directory(cli.parse_run_py(['run.py', *words]))) for words in (long, long[:1])
+        pathlib.Path(flags.work_directory(calls.parse(['run.py', *words]))) for words in (long, long[:1])
     ]
     names.append(runs.folder(f'model.h={",".join(map(str, range(1, 120)))}', 'grammar'))
     assert len(set(names)) == 3

@@ -23,6 +23,8 @@ Path = pathlib.Path | epath.Path
 LONGEST_NAME = 200
 SIZE = range(1, 1 << 31)  # the shape of a size or a count of something that exists, see `check_shape`
 COUNT = range(1 << 53)  # the shape of any other count
+# The errors of a full disk, a used quota and a largest size, which name no file.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DEEPEST = 100  # levels of JSON, far below Python's limit of recursion
 _TYPES = {
     dict: 'an object', list: 'a list', str: 'a text', bool: 'true or false', float: 'a number',
@@ -67,7 +69,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         return
     for path in list(folder.iterdir()):
         match = re.fullmatch(rf'\.(.+)\.{_host()}\.(\d+)', path.name)
-        if match and name in (None, match[1]) and not _is_running(int(match[2])):
+        if match and name in (None, match[1]) and not is_running(int(match[2])):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -78,7 +80,8 @@ def _host() -> str:
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
-def _is_running(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Returns whether a process of this host, of any user, is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -134,8 +137,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        # The error of a full disk names no file, and users do not know the temporary file.
-        if error.filename is None or str(error.filename) == str(temporary):
+        # The caller can read other files meanwhile. Users do not know the temporary file.
+        if (error.filename is None and error.errno in FULL) or str(error.filename) == str(temporary):
             error.filename = str(path)
         raise
     finally:

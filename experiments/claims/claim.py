@@ -52,7 +52,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
         'train.average_last': 0,
         'train.microbatches': parallel.device_count(),
     }
-    return configs.resolve(configs.config_dict(small | dict(changes)))
+    return configs.resolve_values(small | dict(changes))
 
 
 @functools.cache

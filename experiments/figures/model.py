@@ -68,7 +68,7 @@ DECODER = _layer(
 
 def draw() -> str:
     """Draws the figure, from the inputs at the bottom to the probabilities at the top."""
-    config = configs.resolve(configs.config_dict())
+    config = configs.resolve_values({})
     leaves = named_leaves(models.parameter_shapes(config))
     shapes = {path: '×'.join(map(str, leaf.shape)) for path, leaf in leaves.items()}
     softmax = _embedding('Softmax, §3.4 (the same table)')

@@ -122,7 +122,7 @@ def measure(pairs: int) -> None:
             write_text(folder, split, count, seed)
         splits = {f'data.{split}': split for split in ('train', 'dev', 'test')}
         text = {'data.source': 'text', 'data.dir': name, 'data.row_len': 288, **splits}
-        options = lambda **changes: configs.resolve(configs.config_dict({**text, **changes})).data
+        options = lambda **changes: configs.resolve_values({**text, **changes}).data
         train = prepare(options(), folder / 'cache').splits['train']
         for batching in ('packed', 'bucketed'):
             plan_and_read(train, options(**{'data.batching': batching}))

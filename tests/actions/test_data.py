@@ -46,3 +46,10 @@ def test_a_trained_models_tokenizer_stays():
     assert restore.changed(config, {'data.tokenizer_model': 'here/en.model'}) == config
     with pytest.raises(ConfigError, match='data.tokenizer_model=other.model'):
         restore.changed(config, {'data.tokenizer_model': 'other.model'})
+
+
+def test_a_trained_models_options_have_earlier_names():
+    config = configs.resolve_values({'train.watch_every': 7})
+    assert restore.changed(config, {'train.bleu_every': 5}).train.watch_every == 5
+    with pytest.raises(ConfigError, match='data.train_examples=5'):
+        restore.changed(config, {'data.train_pairs': 5})

@@ -20,6 +20,7 @@ from odd_lines import ODD, READ
 
 from transformer import progress
 from transformer.cli import streams
+from transformer.cli.terminal import exit_status
 from transformer.config import ConfigError
 from transformer.data.sources import text
 from transformer.inference import batch_shapes
@@ -322,6 +323,18 @@ def test_a_full_disk_names_the_output():
             [sys.executable, '-c', program], stdout=output, stderr=subprocess.PIPE, env=buffered, text=True
         )
     assert done.stderr.splitlines() == [f'error: <stdout>: {os.strerror(errno.ENOSPC)}']
+
+
+def test_errors_without_a_number_keep_their_text(capsys):
+    for named, line in ((None, 'no server'), ('/a  b', '/a  b: no server')):
+
+        def fails(named=named):
+            error = OSError('no server')
+            error.filename = named
+            raise error
+
+        assert exit_status(fails) == 2
+        assert capsys.readouterr().err == f'error: {line}\n'
 
 
 def test_numpy_arrays_have_a_row_for_each_text():

@@ -347,6 +347,7 @@ def test_an_edited_lock_file_is_damage(data, tmp_path):
         KeyboardInterrupt,
         OSError(errno.ENOSPC, 'full'),
         OSError(errno.EIO, 'broken', 'some file'),
+        OSError('no server'),
     ],
 )
 def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
@@ -364,7 +365,7 @@ def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
         with pytest.raises(error if isinstance(error, type) else OSError) as caught:
             prepare(data, folder)
     if isinstance(error, OSError):
-        named = {errno.ENOSPC: str(folder), errno.EIO: 'some file'}
+        named = {errno.ENOSPC: str(folder), errno.EIO: 'some file', None: None}
         assert caught.value.filename == named[error.errno]
     (unfinished,) = folder.iterdir()
     assert unfinished.name.startswith('.')

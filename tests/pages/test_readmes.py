@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from calls import parse
 from test_imports import ONLY, ORDER
 
 from experiments import benchmark, report, sweep
@@ -173,7 +174,7 @@ def test_calls_of_run_are_understood(page, monkeypatch):
     for words in calls_of_run(page):
         named = [OWN.get(word, word) for word in words if word != ANY_OPTION]
         if '--help' not in words:
-            main.parse_run_py(['run.py', *named])
+            parse(['run.py', *named])
 
 
 @pytest.mark.parametrize('page', PAGES)

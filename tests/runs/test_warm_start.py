@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 
+import calls
 import jax
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ import run
 import transformer
 from transformer import config as configs
 from transformer.cli import flags as arguments
-from transformer.cli import main
 from transformer.data import codec
 from transformer.runs import restore, warm_start, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -146,7 +146,7 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
 
 
 def test_the_default_work_directory_names_the_start():
-    call = main.parse_run_py(['run.py', '--init_from=runs/news:300'])
+    call = calls.parse(['run.py', '--init_from=runs/news:300'])
     assert arguments.work_directory(call) == 'runs/tiny-init=news_300'
 
 

@@ -182,7 +182,8 @@ def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, ob
     texts = split or text_input.name_of(text_input.identity(what))
     name = workdir.evaluation_name(run, config, texts, origin.name)
     known = {name: result.get('evaluations', {}).get(name, {})}
-    if split in result.get('scores', {}):
+    # Without the training's config, the options of its scores are unknown.
+    if split in result.get('scores', {}) and 'config' in result:
         scored = result['scores'][split]
         trained = configs.from_json(json.dumps(result['config']))
         known = {

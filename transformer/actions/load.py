@@ -1,7 +1,6 @@
 """Loads trained models as objects whose methods are their task's verbs."""
 
 import functools
-from collections.abc import Mapping
 
 from etils import epath
 
@@ -20,10 +19,8 @@ class LoadedModel:
             setattr(self, name, functools.partial(verb, trained))
 
 
-def load(
-    folder: epath.PathLike, choice: str = 'scored', changes: Mapping[str, object] | None = None
-) -> LoadedModel:
-    """Loads the model of a work directory, with changed options such as {'decode.beam': 8}."""
+def load(folder: epath.PathLike, choice: str = 'scored') -> LoadedModel:
+    """Loads the model of a work directory."""
     process.keep_programs()
-    trained, _ = restore.load_and_report(Run.open(folder), choice, changes)
+    trained, _ = restore.load_and_report(Run.open(folder), choice)
     return LoadedModel(trained)

@@ -268,7 +268,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Pr
         return {f'dev_{name}': value for name, value in scores.items()}
 
     functions = {train.eval_every: [means]}
-    if train.watch_every and task.watch:
+    if train.watch_every:
         functions.setdefault(train.watch_every, []).append(watched)
     best = next(measure for measure in task.measures if measure.name == train.best_by)
 

@@ -190,7 +190,7 @@ def config(call: Call) -> Config:
     values = configs.present_values(read_config_file(call.file))
     changed = declare.present_values(configs.OPTIONS, values | call.changes)
     used, unused = declare.drop_unused(configs.OPTIONS, changed, call.changes)
-    resolved = configs.resolve(configs.config_dict(used))
+    resolved = configs.resolve_values(used)
     if unused:
         options = ', '.join(f'{key}={changed[key]!r}' for key in unused)
         logging.warning('%s: left out, because the command line makes it meaningless: %s', call.file, options)

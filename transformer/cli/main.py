@@ -10,7 +10,7 @@ from absl import logging as absl_logging
 
 from transformer.cli import memory
 from transformer.cli.commands import COMMANDS, FLAGS, USAGE
-from transformer.cli.flags import Call, Program, parse
+from transformer.cli.flags import Program, parse
 from transformer.cli.help import help_text
 from transformer.cli.terminal import LogFormatter, exit_status, print_any_character
 
@@ -46,11 +46,6 @@ def run_py(argv: Sequence[str]) -> Program:
     """Returns the program run.py, named `transformer` if called as the installed command."""
     name = 'python run.py' if os.path.basename(argv[0]).endswith('.py') else 'transformer'
     return Program(name, USAGE.format(program=name), COMMANDS, FLAGS, default='train')
-
-
-def parse_run_py(argv: Sequence[str]) -> Call:
-    """Parses a call of run.py."""
-    return parse(argv, run_py(argv))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

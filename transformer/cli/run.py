@@ -316,7 +316,7 @@ def config(call: Call) -> None:
             raise ConfigError('--markdown: lists every option with its default; give it alone')
         print(declare.markdown(configs.OPTIONS), end='')
         return
-    config, base = flags.config(call), configs.resolve(configs.config_dict())
+    config, base = flags.config(call), configs.resolve_values({})
     if call.flags.diff:
         for key, (paper, ours) in configs.differences(base, config).items():
             print(f'{key} = {ours}  # base: {paper}')

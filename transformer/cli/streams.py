@@ -1,5 +1,6 @@
 """Reads lines from a stream as they arrive, and writes a model's answers to a stream."""
 
+import codecs
 import collections
 import contextlib
 import functools
@@ -25,7 +26,6 @@ CHUNK, FILES = 10_000, 128
 # Seconds to wait for more lines after one has arrived.
 PAUSE = 0.05
 _BLOCK = 1 << 16
-_BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 _GZIP = b'\x1f\x8b'  # the beginning of a compressed file
 
 
@@ -56,7 +56,7 @@ class Lines:
         if chunk and chunk[0].startswith(_GZIP):
             raise ConfigError('the input is compressed by gzip; zcat makes it text')
         if chunk:
-            chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
+            chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
         damaged = 0
         while chunk:
             lines = [line.removesuffix(b'\r') for line in chunk]

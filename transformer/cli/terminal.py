@@ -80,7 +80,11 @@ def exit_status(program: Callable[[], int]) -> int:
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:
         named = isinstance(error, OSError) and error.filename
-        line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
+        text = str(error)
+        if isinstance(error, OSError) and not error.strerror:
+            # A library's error can have no number, and str() leaves its text out once `filename` is set.
+            text = ' '.join(map(str, error.args))
+        line = f'{error.filename}: {error.strerror or text}' if named else ' '.join(text.split())
         print(f'error: {visible(line)}', file=sys.stderr)
         if named and error.filename == getattr(sys.stdout, 'name', None):
             _discard_output()

@@ -14,7 +14,7 @@ A config file imports `config_dict` from here, or `config_beside` to start from 
 
 from transformer.config.declare import ConfigError
 from transformer.config.devices import check_devices, check_platform, portable, with_accumulation
-from transformer.config.files import config_beside, from_json, record_differences, to_json, to_record
+from transformer.config.files import config_beside, from_json, record_differences, to_json
 from transformer.config.options import (
     OPTIONS,
     Config,
@@ -37,7 +37,7 @@ from transformer.config.resolve import (
     with_classes,
     with_steps,
 )
-from transformer.config.tasks import FORMS, TASKS, tasks_with
+from transformer.config.tasks import FORMS, TASKS
 from transformer.config.values import (
     couples_batch,
     flatten,
@@ -53,6 +53,6 @@ __all__ = [
     'couples_batch', 'Data', 'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS',
     'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values',
     'read_values', 'record_differences', 'replace', 'resolve', 'resolve_values', 'row_positions',
-    'sentinels', 'set_option', 'TASKS', 'tasks_with', 'to_json', 'to_record', 'Train', 'with_accumulation',
-    'with_classes', 'with_steps',
+    'sentinels', 'set_option', 'TASKS', 'to_json', 'Train', 'with_accumulation', 'with_classes',
+    'with_steps',
 ]  # fmt: skip

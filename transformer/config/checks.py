@@ -52,19 +52,15 @@ def check_combinations(config: Config) -> None:
     if writes and not has_meaning(OPTIONS, values, 'decode.max_source_len') and not decode.extra_len:
         raise ConfigError('decode.extra_len=0: nothing could be written; set at least 1')
     if has_meaning(OPTIONS, values, 'contrastive.templates'):
-        _check_templates(config.contrastive.templates)
+        templates = config.contrastive.templates
+        if lacking := [template for template in templates.split('|') if '{}' not in template]:
+            raise ConfigError(
+                f'contrastive.templates={templates!r}: {lacking[0]!r} has no {{}} for the name of a class'
+            )
     if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if writes and 2 * decode.beam > model.vocab_size:
         raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
-
-
-def _check_templates(templates: str) -> None:
-    for template in templates.split('|'):
-        if '{}' not in template:
-            raise ConfigError(
-                f'contrastive.templates={templates!r}: {template!r} has no {{}} for the name of a class'
-            )
 
 
 def _check_widths(config: Config) -> None:
@@ -121,8 +117,6 @@ def _check_data(config: Config) -> None:
     data, train, values = config.data, config.train, flatten(config)
     if has_meaning(OPTIONS, values, 'data.pieces'):
         _check_text(config)
-    if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
-        raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
     if has_meaning(OPTIONS, values, 'images.patch'):
         _check_images(config)
     _check_positions(config)
@@ -139,6 +133,8 @@ def _check_data(config: Config) -> None:
 def _check_images(config: Config) -> None:
     """Rejects options that do not fit the sizes of the encoder of images."""
     images, width = config.images, image_tower(config).d_model
+    if images.size % images.patch:
+        raise ConfigError(f'images.patch={images.patch}: must divide images.size={images.size}')
     if not images.randaugment and images.magnitude != OPTIONS['images.magnitude'].default:
         raise ConfigError(f'images.magnitude={images.magnitude}: means nothing with images.randaugment=0')
     if config.model.kind == 'convolutional':

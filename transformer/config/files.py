@@ -36,15 +36,10 @@ def from_json(content: str | bytes) -> Config:
     return resolve_values({key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)})
 
 
-def to_record(config: Config) -> dict[str, dict[str, object]]:
-    """Returns the config as JSON, to be stored beside its results."""
-    return dataclasses.asdict(config)
-
-
 def record_differences(
     record: Mapping[str, Mapping[str, object]], config: Config
 ) -> dict[str, tuple[object, object]]:
-    """Compares a record that `to_record` returned, in this version or an earlier one, with a config.
+    """Compares a record, a config's `dataclasses.asdict` of this version or an earlier one, with a config.
 
     Options newer than the record are not compared, because their defaults can have changed since.
 

@@ -111,26 +111,22 @@ def _derive_model(config: Config) -> Model:
         raise ConfigError(
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
-    two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
 
     def derived(name: str, default: object) -> object:
         own = default if getattr(model, name) is None else getattr(model, name)
         return own if has_meaning(OPTIONS, values, f'model.{name}') else None
 
+    rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
     defaults = {
+        'vocab_size': rows,
+        'N_decoder': model.N,
+        'd_k': width,
+        'd_v': width,
         'init_std_positions': model.init_std if has_meaning(OPTIONS, values, 'model.init_std') else None,
         'P_drop_embedding': model.P_drop,
         'norm_final': model.norm == 'pre',
     }
-    rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
-    return dataclasses.replace(
-        model,
-        vocab_size=(model.vocab_size or rows) if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
-        N_decoder=(model.N_decoder or model.N) if two_stacks else None,
-        d_k=(model.d_k or width) if has_heads else None,
-        d_v=(model.d_v or width) if has_heads else None,
-        **{name: derived(name, default) for name, default in defaults.items()},
-    )
+    return dataclasses.replace(model, **{name: derived(name, value) for name, value in defaults.items()})
 
 
 def _derive_image_model(config: Config) -> Config:

@@ -137,7 +137,8 @@ def _files(data: Data, reading: Reading) -> dict[str, list[dict[str, object]]]:
 
 def _check_unchanged(data: Data, reading: Reading, identity: dict) -> None:
     """Reads the source files once more, and raises ConfigError if their hashes have changed."""
-    if data.dir is None:  # the data are generated
+    # Generated data have no files, and large corpora in TFDS's own folder are read for their hashes once.
+    if data.dir is None:
         return
     now = _files(data, reading)
     if changed := [split for split, origins in identity['files'].items() if now[split] != origins]:
@@ -200,9 +201,8 @@ def _build(
         # The next call uses what an interruption leaves, but bad data stays bad.
         if isinstance(error, ConfigError) or not locked:
             shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, OSError):
-            # The error of a full disk names no file.
-            error.filename = error.filename or str(folder.parent)
+        if isinstance(error, OSError) and error.filename is None and error.errno in files.FULL:
+            error.filename = str(folder.parent)
         raise
     for split, entry in published.manifest['splits'].items():
         reader.READERS[data.source].warn(data, reading, split)

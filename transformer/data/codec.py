@@ -1,7 +1,6 @@
 """The codecs of a dataset's fields: each turns values into numbers and back."""
 
 import base64
-import hashlib
 import json
 from collections.abc import Mapping
 
@@ -23,7 +22,7 @@ class Labels:
     def __init__(self, names: tuple[str, ...]):
         self.names = names
         self.content = json.dumps(names, ensure_ascii=False).encode() + b'\n'
-        self.sha256 = hashlib.sha256(self.content).hexdigest()
+        self.sha256 = files.bytes_sha256(self.content)
         self.size = len(names)
         self._numbers = {name: number for number, name in enumerate(names)}
 
@@ -114,7 +113,7 @@ def _read_file(folder: files.Path, name: str, manifest: Mapping) -> bytes:
         content = (folder / name).read_bytes()
     except OSError:
         raise RuntimeError(f'{name} is missing or damaged') from None
-    if hashlib.sha256(content).hexdigest() != manifest['checksums'].get(name):
+    if files.bytes_sha256(content) != manifest['checksums'].get(name):
         raise RuntimeError(f'{name} does not match data.lock.json')
     return content
 

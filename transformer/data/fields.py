@@ -55,12 +55,10 @@ class Field:
 
     Attributes:
       shape: a value's shape, if it is the same in every row; None if the values are rows of pieces.
-      dtype: the stored type; None if the codec decides it.
       kept: whether its text is kept outside training, beside the arrays.
     """
 
     shape: ClassVar[tuple[int, ...] | None] = ()
-    dtype: ClassVar[np.dtype | None] = None
     kept: ClassVar[bool] = False
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
@@ -216,8 +214,6 @@ class Label(Field):
 
     names: tuple[str, ...] | None = None
 
-    dtype = np.dtype('<i4')
-
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns the names of the classes."""
         return Labels(self.names or learn.classes() or tuple(sorted(set(learn.values(name)))))
@@ -239,8 +235,6 @@ def number_of(labels: Labels, value: str, row: Example, name: str) -> int:
 @dataclasses.dataclass(frozen=True)
 class Number(Field):
     """A real number."""
-
-    dtype = np.dtype('<f4')
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Reads each value, or raises ConfigError, which names the row, if one is not a finite number."""
@@ -308,7 +302,6 @@ class Span(Field):
     optional: bool = False
 
     shape = (2,)
-    dtype = np.dtype('<i4')
     kept = True
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:

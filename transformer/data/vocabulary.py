@@ -9,12 +9,11 @@ from typing import Literal
 import sentencepiece
 
 from transformer.config import ConfigError
-from transformer.data.tokenizers.base import SYMBOLS
+from transformer.data.tokenizers.base import BLANK, SYMBOLS
 from transformer.data.tokenizers.hugging_face import learn_byte_level
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
-_BLANK = '\u2581'  # SentencePiece writes a blank like this
 _TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
 _OPTIONS = {
     'normalization_rule_name': 'identity',
@@ -66,7 +65,7 @@ def train(
             model_writer=model,
             vocab_size=pieces,
             model_type=_TYPES[kind],
-            user_defined_symbols=[_BLANK + word for word in words],
+            user_defined_symbols=[BLANK + word for word in words],
             **_OPTIONS,
         )
     except RuntimeError as error:
@@ -118,7 +117,7 @@ def _check_characters(model: bytes, pieces: int) -> None:
         raise ConfigError(
             f'data.pieces={pieces}: the training text allows {processor.get_piece_size()} at most'
         )
-    if processor.piece_to_id(_BLANK) == UNK:
+    if processor.piece_to_id(BLANK) == UNK:
         raise ConfigError(f'data.pieces={pieces}: too few; the blank between words is not among them')
 
 

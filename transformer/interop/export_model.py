@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from transformer import config as configs
 from transformer import files
 from transformer.config import Config, ConfigError, Decode, has
 from transformer.data.sources import text
@@ -69,7 +68,7 @@ def _write_safetensors(
     """Writes our own parameters, with what `transformer.load` needs beside them."""
     del quantization
     meta = {'checkpoint': origin.name, 'averaged': origin.steps, 'tokens': origin.tokens}
-    meta |= {CONFIG: configs.to_record(run.config)}
+    meta |= {CONFIG: dataclasses.asdict(run.config)}
     parameters_file.write(folder, max(origin.steps), trained.params, meta)
     workdir.write_description(folder, run.config, run.codecs, run.manifest)
 

@@ -1,5 +1,6 @@
 """Makes a work directory of a model that another program trained."""
 
+import dataclasses
 import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +63,7 @@ def import_model(
         raise ConfigError(
             f'train.task={changes["train.task"]}: this model can be one of {", ".join(possible)}'
         )
-    config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
+    config = configs.resolve_values(layout.TEXT | foreign.changes | dict(changes))
     params = layout.tree(config, foreign.params)
     manifest = {
         'imported': {
@@ -86,7 +87,7 @@ def import_model(
         workdir.claim(unfinished, config, foreign.codecs, manifest)
         checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
         try:
-            meta = {'tokens': 0, 'params_sha256': fingerprint(params), CONFIG: configs.to_record(config)}
+            meta = {'tokens': 0, 'params_sha256': fingerprint(params), CONFIG: dataclasses.asdict(config)}
             checkpoints.save(0, params, None, meta)
         finally:
             checkpoints.close()
@@ -101,7 +102,7 @@ def describe(run: Run) -> Iterator[str]:
     units = 'classes' if configs.has(run.config, 'classes') else 'pieces'
     known = ' and '.join(f'{size:,}' for size in sizes)
     yield f'{run.folder}: a model of {form}, {count:,} parameters, {known} {units}'
-    base = configs.resolve(configs.config_dict())
+    base = configs.resolve_values({})
     different = configs.differences(base, run.config)
     own = run.config.train.task
     others = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form and task != own]

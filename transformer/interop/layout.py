@@ -68,7 +68,7 @@ def check_sizes(changes: Mapping[str, object], theirs: Mapping[str, np.ndarray])
 
 def parameter_shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
     """Returns the shape of each parameter, by path, of the default config's model with changes."""
-    config = configs.resolve(configs.config_dict(TEXT | dict(changes)))
+    config = configs.resolve_values(TEXT | dict(changes))
     return {path: leaf.shape for path, leaf in named_leaves(models.parameter_shapes(config)).items()}
 
 

@@ -45,7 +45,7 @@ class DamagedCheckpoint(ConfigError):
 
     def __init__(self, step: int, reason: str):
         super().__init__(f'checkpoint {step} is damaged: {reason}')
-        self.step, self.reason = step, reason
+        self.step = step
 
 
 class Saved(NamedTuple):

@@ -79,8 +79,7 @@ def data_hashes(manifest: Mapping[str, object]) -> dict[str, str]:
 def write(folder: Path, manifest: Mapping[str, object], params_sha256: str) -> None:
     """Writes curve.json from metrics.jsonl."""
     points = thinned([*metrics_file.read(folder)])
-    content = Curve(params_sha256, data_hashes(manifest), points)._asdict()
-    head = {key: content[key] for key in ('params_sha256', 'data')}
+    head = {'params_sha256': params_sha256, 'data': data_hashes(manifest)}
     lines = ',\n    '.join(files.json_text(point) for point in points)
     # A point a line, so that curves can be read and compared as text.
     files.write_text(folder / FILE, f'{files.json_text(head)[:-1]}, "points": [\n    {lines}\n]}}\n')

@@ -104,14 +104,7 @@ def _may_run(owner: Owner) -> bool:
     """Returns whether a process can still be running: True on another host, where this is unknown."""
     if owner.host != platform.node():
         return True
-    try:
-        os.kill(owner.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        # The process is another user's.
-        pass
-    return _born(owner.pid) == owner.born
+    return files.is_running(owner.pid) and _born(owner.pid) == owner.born
 
 
 def _born(pid: int) -> str:

@@ -54,10 +54,6 @@ class ParametersFile:
         """Returns its step alone."""
         return [self._step]
 
-    def latest(self) -> int:
-        """Returns its step."""
-        return self._step
-
     def best(self, steps: Sequence[int] | None = None) -> int:
         """Returns its step."""
         del steps
@@ -83,7 +79,7 @@ class ParametersFile:
         )
         if fingerprint(params) != self._meta['params_sha256']:
             raise ConfigError(f'{self._file}: damaged: its parameters do not match their hash')
-        return Saved(step, self._meta)._replace(**{item: params})
+        return Saved(step, self._meta, **{item: params})
 
 
 def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:

@@ -143,6 +143,7 @@ def changed(config: Config, changes: Mapping[str, object]) -> Config:
       ConfigError: for other options, and for options that the method of search ignores.
     """
     trained = configs.flatten(config)
+    changes = {declare.check_name(configs.OPTIONS, key): value for key, value in changes.items()}
     # Its path may change, but a work directory has its own copy.
     given = 'data.tokenizer_model'
     if changes.get(given, trained[given]) != trained[given]:

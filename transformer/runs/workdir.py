@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 
@@ -62,7 +61,7 @@ class Run:
         """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
         folder = epath.Path(folder)
         # Orbax could not read its checkpoints, and would report them as damaged.
-        if str(folder).encode(errors='replace').decode() != str(folder):
+        if not files.is_utf8(str(folder)):
             raise ConfigError(f'{folder}: the name of the folder is not UTF-8; rename it')
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
@@ -126,7 +125,7 @@ def claim(
     codecs: Codecs,
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
-) -> Run:
+) -> None:
     """Creates a work directory. If it has a checkpoint, its config, data and warm start must be the same.
 
     Args:
@@ -142,19 +141,18 @@ def claim(
         files.write_json(folder / 'init_from.json', init_from)
     else:
         (folder / 'init_from.json').unlink(missing_ok=True)
-    return write_description(folder, config, codecs, manifest)
+    write_description(folder, config, codecs, manifest)
 
 
 def write_description(
     folder: epath.Path, config: Config, codecs: Codecs, manifest: Mapping[str, object]
-) -> Run:
+) -> None:
     """Writes the files that all users of a model need beside its parameters."""
     for name, content in codec.contents(codecs).items():
         files.write_bytes(folder / name, content)
     files.write_json(folder / 'data.lock.json', manifest)
     # Last, so that a folder with a config.json is complete.
     files.write_text(folder / 'config.json', configs.to_json(config))
-    return Run(folder, config)
 
 
 def check_claim(
@@ -188,8 +186,8 @@ def check_writable(folder: epath.Path) -> None:
         raise
 
 
-def check_place(option: str, name: epath.PathLike) -> None:
-    """Raises an error if a folder, which need not exist yet, can hold no new files. Makes nothing.
+def check_place(name: epath.PathLike) -> None:
+    """Raises an error if --draw's folder, which need not exist yet, can hold no new files. Makes nothing.
 
     Raises:
       ConfigError: the name is empty, or is no folder's.
@@ -198,7 +196,7 @@ def check_place(option: str, name: epath.PathLike) -> None:
     folder = epath.Path(name)
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not str(name) or not there.is_dir():
-        raise ConfigError(f'{option}={name}: not a folder')
+        raise ConfigError(f'--draw={name}: not a folder')
     check_writable(there)
 
 
@@ -265,15 +263,13 @@ def read_result(folder: epath.Path) -> Result:
     return files.read_json(file, _RESULT) if file.exists() else {}
 
 
-def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Result:
-    """Replaces the contents of result.json by `change(contents)`, and returns them.
+def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> None:
+    """Replaces the contents of result.json by `change(contents)`.
 
     A lock makes processes take turns, so that no process loses another's additions.
     """
     with locks.exclusive(folder / '.result.lock'):
-        result = change(read_result(folder))
-        files.write_json(folder / 'result.json', result)
-    return result
+        files.write_json(folder / 'result.json', change(read_result(folder)))
 
 
 def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
@@ -288,12 +284,12 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
     changed = [f'{key.partition(".")[2]}={value}' for key, value in options.items() if value != own[key]]
-    short = of if len(of) <= 80 else f'{of[:71]}-{hashlib.sha256(of.encode()).hexdigest()[:8]}'
+    short = of if len(of) <= 80 else f'{of[:71]}-{files.bytes_sha256(of.encode())[:8]}'
     name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *changed]))
     if run.result().get('scores', {}).get(of, {}).get('checkpoint') == checkpoint and not changed:
         name += '.evaluated'
     # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.
-    return name if len(name) <= 180 else f'{name[:160]}.{hashlib.sha256(name.encode()).hexdigest()[:16]}'
+    return name if len(name) <= 180 else f'{name[:160]}.{files.bytes_sha256(name.encode())[:16]}'
 
 
 def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:
@@ -323,7 +319,7 @@ def write_lines(folder: epath.Path, name: str, lines: list[str]) -> None:
 
 def lines_sha256(lines: list[str]) -> str:
     """Computes the SHA-256 of the file that `write_lines` writes."""
-    return hashlib.sha256(_text(lines).encode()).hexdigest()
+    return files.bytes_sha256(_text(lines).encode())
 
 
 def read_lines(folder: epath.Path, name: str, entry: Mapping[str, object]) -> list[str]:
@@ -338,7 +334,7 @@ def read_lines(folder: epath.Path, name: str, entry: Mapping[str, object]) -> li
     """
     file = folder / 'translations' / f'{name}.txt'
     content = file.read_bytes()
-    if entry.get(LINES, digest := hashlib.sha256(content).hexdigest()) != digest:
+    if entry.get(LINES, digest := files.bytes_sha256(content)) != digest:
         raise ConfigError(f'{file}: not the lines that result.json has scores of')
     try:
         # As bytes, because a carriage return inside a line does not end it.

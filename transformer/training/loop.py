@@ -170,7 +170,7 @@ def train(
                 over |= window.judge(cost)
             if saving:
                 saved = dataclasses.replace(window.progress(), unscored=unscored)
-                meta = dataclasses.asdict(saved) | {CONFIG: configs.to_record(config)}
+                meta = dataclasses.asdict(saved) | {CONFIG: dataclasses.asdict(config)}
                 provisional = step % dev.cost_every != 0 or unscored is not None
                 items = state.params, state.optimizer
                 more = {'ema': state.ema, 'carried': state.carried}

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 
+import calls
 import pytest
 from etils import epath
 
@@ -15,7 +16,7 @@ from experiments.speed import updates
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
-from transformer.cli import flags, main
+from transformer.cli import flags
 from transformer.config import ConfigError
 from transformer.config.files import find_config, read_config_file
 from transformer.nn import cost, models
@@ -268,7 +269,7 @@ def test_options_give_the_config():
         scale = 'grammar' if table.rows[0].scale == 'paper' else table.rows[0].scale
         for row in table.rows:
             call = ['run.py', *scales.options(row, scale, {'train.seed': 7})]
-            called = flags.config(main.parse_run_py(call))
+            called = flags.config(calls.parse(call))
             config = scales.config(row, scale, {'train.seed': 7})
             assert called == config, (name, row.name)
 

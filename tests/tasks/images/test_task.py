@@ -442,9 +442,9 @@ def test_classes_are_named_and_none_is_empty_in_training(animals, tmp_path):
 def test_generated_pictures_are_what_their_facts_say():
     """The largest object's colour is in the picture, where the facts say that it is."""
     objects = pictures.draw_objects('dev', 0)
-    drawn = pictures.draw(objects)
+    drawn, facts = pictures.draw(objects), pictures.facts_of(objects)
     for number in (0, 7, 123):
-        first, *others = pictures.facts('dev', number)
+        first, *others = facts[number]
         assert 1 <= len(others) <= 4 and all(first.radius > other.radius for other in others)
         row, column = int(objects.y[number, 0]), int(objects.x[number, 0])
         np.testing.assert_array_equal(drawn[number, row, column], pictures.COLOURS[first.colour])

@@ -5,7 +5,6 @@ of" and "above" are clear, and one shape is the largest by a margin. A block of 
 numpy: a pixel's coverage is 0.5 minus its signed distance to the shape's edge, clipped to 0 and 1.
 """
 
-import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -66,10 +65,13 @@ class Fact(NamedTuple):
 
 def draw_objects(split: str, block: int) -> Objects:
     """Draws the objects of a block's pictures at random, as a function of split and block number."""
-    rng = np.random.Generator(
-        np.random.Philox(np.random.SeedSequence(_split_seed(split), spawn_key=(block,)))
-    )
-    return random_objects(rng)
+    return random_objects(generator(f'pictures {VERSION} {split}', block))
+
+
+def generator(name: str, block: int) -> np.random.Generator:
+    """Returns the random numbers of a block, as a function of its corpus's name and its number."""
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(block,))))
 
 
 def random_objects(rng: np.random.Generator, small: tuple[float, float] = OTHERS) -> Objects:
@@ -92,10 +94,6 @@ def random_objects(rng: np.random.Generator, small: tuple[float, float] = OTHERS
         radius=radius,
         turn=rng.uniform(-0.25, 0.25, shape),
     )
-
-
-def _split_seed(split: str) -> int:
-    return int.from_bytes(hashlib.sha256(f'pictures {VERSION} {split}'.encode()).digest()[:8], 'little')
 
 
 def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
@@ -164,11 +162,6 @@ def pictures(split: str) -> Iterator[tuple[UInt8[np.ndarray, '32 32 3'], str]]:
         yield from zip(draw(objects), (CLASSES[label] for label in labels), strict=True)
 
 
-def facts(split: str, number: int) -> list[Fact]:
-    """Returns the objects of a split's picture `number`, counted from 0, the largest object first."""
-    return _block_facts(split, number // BLOCK)[number % BLOCK]
-
-
 def facts_of(objects: Objects) -> list[list[Fact]]:
     """Returns the objects of each of N pictures, the largest object first."""
     colours, cell = list(COLOURS), SIZE / CELLS
@@ -183,8 +176,3 @@ def facts_of(objects: Objects) -> list[list[Fact]]:
             objects.count.tolist(), *looks, columns, rows, objects.radius.tolist(), strict=True
         )
     ]
-
-
-@functools.lru_cache(maxsize=4)
-def _block_facts(split: str, block: int) -> list[list[Fact]]:
-    return facts_of(draw_objects(split, block))

@@ -1,6 +1,5 @@
 """Sources that the package generates: the grammar's sentences, and pictures, also with captions."""
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -10,6 +9,7 @@ from etils import epy
 from jaxtyping import UInt8
 
 from transformer import config as configs
+from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data.fields import SPLITS, Example, Gap, Reading, Tags, Tree
 from transformer.data.generated import pictures
@@ -42,7 +42,7 @@ def sentence_origins(data: Data, reading: Reading, split: str) -> list[SourceFil
         rows = list(_sentences(reading, entry))
         text = ''.join(f'{fields[name].raw(v)}\n' for row in rows for name, v in row.values.items())
         name = f'grammar/{entry.name}{entry.suffix}'
-        origins.append(SourceFile(name, len(rows), hashlib.sha256(text.encode()).hexdigest()))
+        origins.append(SourceFile(name, len(rows), files.bytes_sha256(text.encode())))
     return origins
 
 
@@ -99,7 +99,7 @@ def picture_origins(data: Data, reading: Reading, split: str) -> list[SourceFile
         first = pictures.draw(pictures.draw_objects(entry.name, 0))
         part = entry.part(pictures.PICTURES[entry.name])
         name = f'pictures/{entry.name}{entry.suffix}'
-        origins.append(SourceFile(name, part.stop - part.start, hashlib.sha256(first.tobytes()).hexdigest()))
+        origins.append(SourceFile(name, part.stop - part.start, files.bytes_sha256(first.tobytes())))
     return origins
 
 
@@ -130,7 +130,7 @@ def scene_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
             ).encode()
         part = entry.part(world.SIZES[entry.name])
         name = f'scenes/{entry.name}{entry.suffix}'
-        origins.append(SourceFile(name, part.stop - part.start, hashlib.sha256(first).hexdigest()))
+        origins.append(SourceFile(name, part.stop - part.start, files.bytes_sha256(first)))
     return origins
 
 

@@ -4,6 +4,7 @@ In CoNLL-U tabs separate the columns, and a blank in a column becomes _. Comment
 of one word of the text (1-2 and 1.1) are skipped.
 """
 
+import itertools
 from collections.abc import Iterator
 
 from etils import epath
@@ -25,22 +26,15 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         path = entries.find(data, entry.name, split)
         part = entry.part(sum(1 for _ in _sentences(path))) if entry.suffix else slice(0, None)
         files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
-        for number, words in enumerate(_sentences(path)):
-            if number >= part.start and (part.stop is None or number < part.stop):
-                values = {name: _column(path, words, key) for name, key in columns.items()}
-                yield Example(values, files, words[0][0])
+        for words in itertools.islice(_sentences(path), part.start, part.stop):
+            values = {name: _column(path, words, key) for name, key in columns.items()}
+            yield Example(values, files, words[0][0])
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split by their numbers of sentences."""
     _columns(data, reading)
-    result = []
-    for entry in entries.parse(data, split):
-        path = entries.find(data, entry.name, split)
-        origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
-        part = entry.part(sum(1 for _ in _sentences(path)))
-        result.append(origin._replace(lines=part.stop - part.start))
-    return result
+    return text.counted_origins(data, split, _sentences)
 
 
 def facts(data: Data, reading: Reading) -> dict[str, object]:

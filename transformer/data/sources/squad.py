@@ -25,13 +25,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split by their numbers of questions."""
     del reading
-    result = []
-    for entry in entries.parse(data, split):
-        path = entries.find(data, entry.name, split)
-        origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
-        part = entry.part(sum(1 for _ in _questions(path)))
-        result.append(origin._replace(lines=part.stop - part.start))
-    return result
+    return text.counted_origins(data, split, _questions)
 
 
 def _questions(path: epath.Path) -> Iterator[dict[str, object]]:

@@ -5,7 +5,7 @@ import gzip
 import hashlib
 import itertools
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from etils import epath
@@ -17,7 +17,6 @@ from transformer.data.sources.entries import Entry
 from transformer.data.spellings import Spellings
 
 _BLOCK = 1 << 20
-_BOM = b'\xef\xbb\xbf'
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the marks at the beginning of a file
 # The end of the name of a file whose lines have the source, then every right spelling in place of one.
 REFERENCES = 'references.tsv'
@@ -38,7 +37,7 @@ def lines(path: epath.Path) -> Iterator[str]:
       ConfigError: the file is damaged or not UTF-8.
     """
     for number, line in enumerate(_byte_lines(path), 1):
-        line = line.removeprefix(_BOM) if number == 1 else line
+        line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
             yield line.removesuffix(b'\r').decode()
         except UnicodeDecodeError:
@@ -47,7 +46,7 @@ def lines(path: epath.Path) -> Iterator[str]:
 
 def whole(path: epath.Path) -> str:
     """Reads the text of a file as it is, without a byte order mark, with the errors of `lines`."""
-    content = b''.join(blocks(path)).removeprefix(_BOM)
+    content = b''.join(blocks(path)).removeprefix(codecs.BOM_UTF8)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -71,6 +70,19 @@ def origin(path: epath.Path, name: str) -> SourceFile:
         lines += block.count(b'\n')
         last = block[-1:]
     return SourceFile(name, lines + (last != b'\n'), digest.hexdigest())
+
+
+def counted_origins(
+    data: Data, split: str, items: Callable[[epath.Path], Iterator[object]]
+) -> list[SourceFile]:
+    """Describes the files of a split by the numbers of their items, such as sentences."""
+    result = []
+    for entry in entries.parse(data, split):
+        path = entries.find(data, entry.name, split)
+        part = entry.part(sum(1 for _ in items(path)))
+        described = origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
+        result.append(described._replace(lines=part.stop - part.start))
+    return result
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:

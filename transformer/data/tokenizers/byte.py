@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
+from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
 BYTES = b'{"tokenizer": "bytes"}\n'  # the content; no SentencePiece model begins with it
@@ -50,5 +50,5 @@ class ByteTokenizer(Tokenizer):
 
 def _format_byte(byte: int) -> str:
     if byte == ord(' '):
-        return '▁'
+        return BLANK
     return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'

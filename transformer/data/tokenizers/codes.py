@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from transformer.config import ConfigError
-from transformer.config.extras import install
 from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
+from transformer.data.tokenizers.hugging_face import load_library
 from transformer.tokens import EOS, PAD, UNK
 
 CODES = b'#version: '  # the beginning of the content
@@ -44,10 +44,7 @@ class CodesTokenizer(Tokenizer):
         in_bytes = [f'<0x{byte:02X}>' for byte in range(256)]
         self._names = [*SYMBOLS.values(), *in_bytes, _WORD_END, *dict.fromkeys(names)]
         self.size = len(self._names)
-        try:
-            import tokenizers
-        except ModuleNotFoundError:
-            raise ConfigError(f'codes of subword-nmt need tokenizers: {install("tokenizers")}') from None
+        tokenizers = load_library()
         vocabulary = {name: number for number, name in enumerate(self._names)}
         bpe = tokenizers.models.BPE(vocabulary, merges, unk_token=SYMBOLS[UNK], end_of_word_suffix=_WORD_END)
         self._tokenizer = tokenizers.Tokenizer(bpe)

@@ -12,12 +12,12 @@ from jaxtyping import Int
 from transformer import files
 from transformer.config import ConfigError
 from transformer.config.extras import install
-from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
+from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
 # The marks of a piece inside a word, and of a piece that begins a word.
-_INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
+_INSIDE, _BLANKS = '##', ('\u0120', BLANK)
 _SHAPE = {'tokenizer': str, 'order': [range(-1, 1 << 31)], 'model': dict}
 # The end of a text in GPT-2's vocabulary, which has neither padding nor an unknown piece.
 _END = '<|endoftext|>'
@@ -37,7 +37,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, content: bytes):
         super().__init__(content)
-        tokenizers = _library()
+        tokenizers = load_library()
         try:
             values = files.parse_json(content, _SHAPE, self.file)
         except ValueError as error:
@@ -56,6 +56,8 @@ class HuggingFaceTokenizer(Tokenizer):
         self._special = {number for number, token in added.items() if token.special}
         self.special = frozenset(self._added[number] for number in self._special)
         self.size = len(self.order)
+        # Whether pieces inside words are marked, not those that begin words.
+        self._marks_inside = type(self._tokenizer.model).__name__ == 'WordPiece'
         # A language model here begins every text as if after another one, so its tokenizer need not.
         with _library_errors():
             ids = self._tokenizer.encode('a').ids
@@ -89,9 +91,12 @@ class HuggingFaceTokenizer(Tokenizer):
         """
         del threads
         safe = [utf8(text).decode() for text in texts]
-        skipped = int(self._begins_with_end)
-        rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
-        return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
+        return [self._row(one.ids) for one in self._tokenizer.encode_batch(safe)]
+
+    def _row(self, ids: Sequence[int]) -> list[int]:
+        """Returns our pieces for the library's, with EOS but without the end of another text before them."""
+        row = [self._ours[n] for n in ids[int(self._begins_with_end) :]]
+        return row if row[-1:] == [EOS] else [*row, EOS]
 
     def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
         """Returns the pieces of text, without those that the tokenizer puts around one."""
@@ -111,10 +116,8 @@ class HuggingFaceTokenizer(Tokenizer):
         )
         joined = [i for i, columns in enumerate(texts) if len(columns) <= 2]
         inputs = [texts[i] if len(texts[i]) == 2 else texts[i][0] for i in joined]
-        skipped = int(self._begins_with_end)
         for i, one in zip(joined, self._tokenizer.encode_batch(inputs), strict=True):
-            row = [self._ours[n] for n in one.ids[skipped:]]
-            rows[i] = row if row[-1:] == [EOS] else [*row, EOS]
+            rows[i] = self._row(one.ids)
         return rows
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
@@ -145,15 +148,10 @@ class HuggingFaceTokenizer(Tokenizer):
             return f'<{token}>' if theirs < 0 else f'<{self.name(token).strip("<|>[]")}>'
         piece = self._tokenizer.id_to_token(theirs)
         if piece.startswith(_BLANKS):
-            return _BLANKS[1] + piece[1:]
-        if self._has_inside:
-            return piece.removeprefix(_INSIDE) if piece.startswith(_INSIDE) else _BLANKS[1] + piece
+            return BLANK + piece[1:]
+        if self._marks_inside:
+            return piece.removeprefix(_INSIDE) if piece.startswith(_INSIDE) else BLANK + piece
         return piece
-
-    @property
-    def _has_inside(self) -> bool:
-        """Returns whether pieces inside words are marked, not those that begin words."""
-        return type(self._tokenizer.model).__name__ == 'WordPiece'
 
 
 def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokenizer:
@@ -164,7 +162,7 @@ def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokeni
     Raises:
       ConfigError: the text does not have that many pieces, or the library is not installed.
     """
-    library, least = _library(), len(SYMBOLS) + 256
+    library, least = load_library(), len(SYMBOLS) + 256
     if pieces < least:
         raise ConfigError(f'data.pieces={pieces}: byte-level BPE has {least} at least')
     levels = library.pre_tokenizers.ByteLevel
@@ -185,10 +183,11 @@ def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokeni
 
 def version() -> str:
     """Returns the library's version."""
-    return _library().__version__
+    return load_library().__version__
 
 
-def _library():
+def load_library():
+    """Returns the module `tokenizers`. Raises ConfigError if it is not installed."""
     try:
         import tokenizers
     except ModuleNotFoundError:

@@ -74,7 +74,7 @@ def _model(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> 
 
 def _options(run: Run) -> list[str]:
     """Returns the flags of the options that differ from the defaults, but for the folder of data."""
-    values = configs.differences(configs.resolve(configs.config_dict()), run.config)
+    values = configs.differences(configs.resolve_values({}), run.config)
     return [
         f'--config.{key}={value}'
         for key, (_, value) in values.items()

@@ -47,7 +47,7 @@ def caption(
         if isinstance(trained.params, tuple):
             raise ConfigError(f'--draw={draw}: shows the attention of one checkpoint, not of an ensemble')
         # Before the images are captioned, which can take long.
-        workdir.check_place('--draw', draw)
+        workdir.check_place(draw)
     given, size = isinstance(images, np.ndarray), image_type(trained.config)
     if given and (images.dtype != np.uint8 or images.shape[1:] != size.shape):
         raise ConfigError(

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, ConfigError
 from transformer.data.rows import padded
+from transformer.data.tokenizers.base import BLANK
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble, models
@@ -18,8 +19,6 @@ from transformer.tasks.contract import Hypothesis
 from transformer.tasks.gaps import GAP
 from transformer.tasks.masked.masking import MASK
 from transformer.tokens import Tokens
-
-_BLANK = '▁'  # the first character of a piece that begins a word
 
 
 def fill(
@@ -43,7 +42,7 @@ def fill(
         else:
             logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
     pieces = trained.codecs['text'].pieces(range(trained.codecs['text'].size))
-    begins_word = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
+    begins_word = np.array([piece.startswith(BLANK) and piece != BLANK for piece in pieces])
     if not begins_word.any():
         raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
     is_text = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
@@ -54,7 +53,7 @@ def fill(
         at_start = not text[: text.index(GAP)][-1:].isalnum()
         scores = np.where(allowed[at_start], logp[: len(pieces)], -np.inf)
         order = [i for i in np.argsort(-scores, kind='stable')[:best] if np.isfinite(scores[i])]
-        return [Hypothesis(pieces[i].removeprefix(_BLANK), float(np.exp(scores[i]))) for i in order]
+        return [Hypothesis(pieces[i].removeprefix(BLANK), float(np.exp(scores[i]))) for i in order]
 
     numbers = [first + i for i in with_gap]
     rows = [gapped(trained, texts[i]) for i in with_gap]

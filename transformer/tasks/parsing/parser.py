@@ -142,7 +142,7 @@ def parse(
     """
     if draw is not None:
         # Before the sentences are parsed, which can take long.
-        workdir.check_place('--draw', draw)
+        workdir.check_place(draw)
     sentences = generate.as_texts(sentences, 'sentences')
     words = list(map(split_words if raw else escaped_words, sentences))
     results = []

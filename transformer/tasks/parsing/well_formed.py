@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from transformer.data import trees
+from transformer.data.tokenizers.base import BLANK
 from transformer.tokens import EOS
 
 _OTHER, _WORD, _OPEN, _CLOSE = range(4)
-_BLANK = '▁'  # SentencePiece's, which begins a word
 
 
 class Written(NamedTuple):
@@ -53,13 +53,13 @@ class Brackets(NamedTuple):
           size: rows of the model's softmax, which may be more.
           tags: whether any piece that is a whole word can stand for a word, as its tag; else `trees.WORD`.
         """
-        names = {piece[2:] for piece in pieces if piece.startswith(f'{_BLANK}(')}
-        names &= {piece[2:] for piece in pieces if piece.startswith(f'{_BLANK})')}
+        names = {piece[2:] for piece in pieces if piece.startswith(f'{BLANK}(')}
+        names &= {piece[2:] for piece in pieces if piece.startswith(f'{BLANK})')}
         numbers = {name: number for number, name in enumerate(sorted(names - {''}))}
 
         def kind(piece: str) -> int:
             sign, name = piece[1:2], piece[2:]
-            if not piece.startswith(_BLANK) or not sign:
+            if not piece.startswith(BLANK) or not sign:
                 return _OTHER
             if sign in '()':
                 return {'(': _OPEN, ')': _CLOSE}[sign] if name in numbers else _OTHER

@@ -171,7 +171,7 @@ class _Reader:
         self._mentions[index] = self._mentions[index]._replace(**place)
         self._latest = index
 
-    def _introduce(self, case: str, plurals: set[bool] = frozenset({False})) -> int:
+    def _introduce(self, case: str, plurals: set[bool]) -> int:
         """Reads a noun phrase for what has not been mentioned. Only the largest object can be definite."""
         return self._add(self._need(self._tables.phrases[case]), plurals)
 

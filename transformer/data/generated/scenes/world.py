@@ -4,7 +4,6 @@ A picture and the random numbers of its caption depend on (split, number) alone.
 """
 
 import functools
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,7 @@ class Block(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def draw_block(split: str, block: int) -> Block:
     """Draws a block's objects at random, as a function of split and block number."""
-    seed = int.from_bytes(hashlib.sha256(f'scenes {VERSION} {split}'.encode()).digest()[:8], 'little')
-    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(block,))))
+    rng = pictures.generator(f'scenes {VERSION} {split}', block)
     objects = pictures.random_objects(rng, small=SMALL)
     every = [(colour, shape) for colour in range(len(COLOURS)) for shape in range(len(SHAPES))]
     held_out = [(list(COLOURS).index(colour), SHAPES.index(shape)) for colour, shape in HELD_OUT]
