@@ -155,6 +155,12 @@ def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
         yield f'{measure.meaning:<{width}}  {measure.format(value):>10}{interval}'
 
 
+def watched(measures: Sequence[Measure], entry: Mapping) -> dict[str, float]:
+    """Returns the scores of an evaluation that are watched during training, by name."""
+    scores = {measure.name: measure.value(entry) for measure in measures if measure.watched}
+    return {name: float(value) for name, value in scores.items() if value is not None}
+
+
 def value_at(entry: Mapping, path: Sequence[str], shape: object):
     """Returns the value at a path in an entry, which must have a shape, or None if there is none."""
     for depth, key in enumerate(path):
