@@ -104,8 +104,8 @@ def frozen(prefixes: str, params):
     Raises:
       ConfigError: no parameter has one of the prefixes.
     """
-    name = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'
-    names = jax.tree_util.tree_map_with_path(name, params)
+    full_name = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'
+    names = jax.tree_util.tree_map_with_path(full_name, params)
     chosen = tuple(f'{prefix.strip().rstrip("/")}/' for prefix in prefixes.split(','))
     for prefix in chosen:
         if not any(name.startswith(prefix) for name in jax.tree.leaves(names)):

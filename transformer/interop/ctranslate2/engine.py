@@ -32,7 +32,7 @@ class Output(NamedTuple):
     score: float
 
 
-def check(config: Config, quantization: str | None = None) -> None:
+def check(config: Config, quantization: str | None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
     writing.load_library()
     writing.check(config, quantization)
