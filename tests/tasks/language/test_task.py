@@ -320,7 +320,7 @@ def test_a_newline_does_not_begin_a_line_of_answers(trained, monkeypatch):
     model, _ = restore.load(Run.open(epath.Path(trained)))
     codec = model.codecs['text']
     tokens = np.array([codec.encode('a\nb')])
-    written = Hypotheses(tokens, np.zeros(1), np.ones(1, bool))
+    written = Hypotheses(tokens, np.zeros(1))
     monkeypatch.setattr(
         generator.generation, 'search', lambda trained, asked, rows, *_: [written] * len(rows)
     )

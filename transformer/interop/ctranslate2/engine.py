@@ -79,7 +79,6 @@ class Translator:
                 Hypotheses(
                     [np.array(output.pieces) for output in outputs],
                     np.array([output.score for output in outputs]),
-                    np.array([output.pieces[-1] == EOS for output in outputs]),
                 )
                 for outputs in found
             ]
