@@ -922,7 +922,7 @@ def test_a_search_that_is_left_starts_no_more_batches(trained, monkeypatch):
         try:
             found = np.ones((4, 1, 1), np.int32)
             while True:
-                yield generate.Hypotheses(found, found[..., 0], found[..., 0])
+                yield generate.Hypotheses(found, found[..., 0])
         finally:
             closed.append(arguments)
 

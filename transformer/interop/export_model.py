@@ -52,7 +52,8 @@ def _write_ctranslate2(
 def _write_huggingface(
     run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
 ) -> None:
-    hugging_face.write(trained.config, trained.params, trained.codecs, folder, quantization)
+    del quantization
+    hugging_face.write(trained.config, trained.params, trained.codecs, folder)
     hugging_face.write_card(run, origin, folder)
 
 

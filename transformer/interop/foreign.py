@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import TASKS, Config, ConfigError, Model
+from transformer.config import TASKS, Config, ConfigError, Model, flatten
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.foreign import read_foreign
@@ -107,7 +107,8 @@ def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None
       owner: the other program, or its class of models.
     """
     if different := differing(config, held):
-        settings = ', '.join(f'{key}={_value(config, key)}' for key in different)
+        options = flatten(config)
+        settings = ', '.join(f'{key}={options[key]}' for key in different)
         values = {key: ' or '.join(map(str, allowed)) for key, allowed in different.items()}
         flags = ' '.join(f'--config.{key}={value}' for key, value in values.items())
         raise ConfigError(f'{settings}: {owner} has no such model; to export one, train it with {flags}')
@@ -117,15 +118,10 @@ def differing(config: Config, held: Mapping[str, tuple]) -> dict[str, tuple]:
     """Returns the options whose values a program does not have, with the values that it has."""
     m = config.model
     width = 'model.d_model/model.h' if m.d_model % m.h else m.d_model // m.h
-    table = {**HELD, **held}
+    table, options = {**HELD, **held}, flatten(config)
     for key in ('model.d_k', 'model.d_v'):
         table.setdefault(key, (width,))
-    return {key: allowed for key, allowed in table.items() if _value(config, key) not in allowed}
-
-
-def _value(config: Config, key: str) -> object:
-    group, _, name = key.rpartition('.')
-    return getattr(getattr(config, group or 'model'), name)
+    return {key: allowed for key, allowed in table.items() if options[key] not in allowed}
 
 
 def learned_positions(length: int) -> dict[str, object]:
@@ -140,16 +136,16 @@ def learned_positions(length: int) -> dict[str, object]:
     }
 
 
-def check_axes(name: str, array: np.ndarray, axes: int) -> np.ndarray:
-    """Returns the array, or raises ConfigError if it has another number of axes."""
-    if array.ndim != axes:
-        raise ConfigError(f'{name}: has shape {array.shape}, expected {axes} axes')
+def check_matrix(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns the array, or raises ConfigError if it is no matrix."""
+    if array.ndim != 2:
+        raise ConfigError(f'{name}: has shape {array.shape}, expected 2 axes')
     return array
 
 
 def positions(name: str, table: np.ndarray) -> dict[str, object]:
     """Returns the options of a table of positions: sinusoids if it holds them, else learned positions."""
-    length, width = check_axes(name, table, 2).shape
+    length, width = check_matrix(name, table).shape
     for kind in ('paper', 'halves', 't2t'):
         for first in (0, 1):
             if np.allclose(table, sinusoid(first + length, width, kind)[first:], atol=1e-3):
@@ -159,6 +155,11 @@ def positions(name: str, table: np.ndarray) -> dict[str, object]:
                     'model.first_position': first,
                 }
     return learned_positions(length)
+
+
+def waves(model: Model, length: int) -> np.ndarray:
+    """Returns a table of sinusoidal positions."""
+    return sinusoid(model.first_position + length, model.d_model, model.sinusoid)[model.first_position :]
 
 
 def word_tables(
@@ -243,16 +244,25 @@ def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
     return theirs
 
 
-def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns an encoder-decoder's tables of the source, the target and the softmax."""
+def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Returns an encoder-decoder's tables of the source, the target and the softmax, and its bias."""
     names = {
         'all': ('embedding', 'embedding', 'embedding'),
         'inputs': ('embedding', 'embedding', 'softmax'),
         'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
         'none': ('source_embedding', 'target_embedding', 'softmax'),
     }
-    source, target, softmax = names[model.tie_embeddings]
-    return params[f'{source}/table'], params[f'{target}/table'], params[f'{softmax}/table']
+    return [*(params[f'{name}/table'] for name in names[model.tie_embeddings]), _bias(model, params)]
+
+
+def text_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns a single-text model's tables of the words and the softmax, and its bias."""
+    softmax = 'softmax' if model.tie_embeddings == 'none' else 'embedding'
+    return params['embedding/table'], params[f'{softmax}/table'], _bias(model, params)
+
+
+def _bias(model: Model, params: Mapping[str, np.ndarray]) -> np.ndarray:
+    return params.get('softmax_bias', np.zeros(model.vocab_size, np.float32))
 
 
 def reordered(name: str, table: np.ndarray, order: Sequence[int], *, zeros: int = 0) -> np.ndarray:

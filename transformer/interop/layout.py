@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -90,7 +89,7 @@ def to_ours(
     table: Iterable[ForeignArray],
     theirs: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple],
-    known: Mapping[str, np.ndarray] = MappingProxyType({}),
+    known: Mapping[str, np.ndarray],
 ) -> Arrays:
     """Converts another program's arrays to our parameters.
 

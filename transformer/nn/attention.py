@@ -97,10 +97,6 @@ class MultiHeadAttention(nn.Module):
         """Computes keys [B H C S] and values [B H S E] of the encoder's output, in a cache's axis order."""
         return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
 
-    def empty(self, rows: int, length: int) -> AttentionState:
-        """Returns the state of self-attention before the first of `length` steps."""
-        return self_attention(self.model).empty(self.model, rows, length)
-
     def over_state(
         self,
         x: Float[Array, 'R 1 D'],

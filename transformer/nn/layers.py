@@ -43,9 +43,9 @@ class Linear(nn.Module):
         return matmul.affine(cast(x), cast(kernel), cast(bias), self.axes)
 
 
-def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> Linear:
+def linear(model: Model, width: int, *, use_bias: bool = True) -> Linear:
     """Returns a linear map of the last axis."""
-    return Linear(model, (width,), use_bias=use_bias, name=name)
+    return Linear(model, (width,), use_bias=use_bias)
 
 
 def broadcast_like(x: Float[Array, '...'], y: Float[Array, '...']) -> Float[Array, '...']:

@@ -10,6 +10,7 @@ from transformer.config import Model
 from transformer.nn.attention import MultiHeadAttention
 from transformer.nn.cache import DecoderState, places
 from transformer.nn.kernels.kernel import AttentionState
+from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, FeedForward, FinalNorm, Sublayer
 from transformer.nn.positions import InputPositions, StackPositions
 from transformer.tokens import Tokens
@@ -132,7 +133,7 @@ class Stack(nn.Module):
 
     def empty(self, rows: int, length: int) -> DecoderState:
         """Returns the state before the first of `length` steps."""
-        layers = [layer.self_attention.empty(rows, length) for layer in self.layers]
+        layers = [self_attention(self.model).empty(self.model, rows, length) for _ in self.layers]
         return DecoderState(jnp.zeros(rows, jnp.int32), layers)
 
     def step(

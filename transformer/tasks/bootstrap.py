@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,11 @@ def estimate(
     values = [score(*(column[drawn] for column in columns)) for drawn in draws(len(columns[0]))]
     interval = None if None in values else np.percentile(values, [2.5, 97.5]).tolist()
     return ScoreEstimate(score(*columns), interval)
+
+
+def mean_entry(values: Sequence[float | bool] | Shaped[np.ndarray, ' examples']) -> dict[str, object]:
+    """Computes the entry of a mean: the mean of at least one value, and its 95 % interval."""
+    return estimate(lambda chosen: float(chosen.mean()), np.asarray(values))._asdict()
 
 
 def resample(statistics: Int[np.ndarray, 'examples statistics']) -> Int[np.ndarray, 'resamples statistics']:

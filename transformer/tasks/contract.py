@@ -148,11 +148,17 @@ def bound_sums(sums: Callable, config: Config) -> Callable:
 def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
     """Yields a line for each score of an evaluation: its meaning, the score and its 95 % interval."""
     scores = {measure: value for measure in measures if (value := measure.value(entry)) is not None}
-    width = max(len(measure.meaning) for measure in scores)
+    width = max((len(measure.meaning) for measure in scores), default=0)
     for measure, value in scores.items():
         ends = map(measure.format, measure.interval(entry) or ())
         interval = f'  [{", ".join(ends)}]' if measure.interval(entry) else ''
         yield f'{measure.meaning:<{width}}  {measure.format(value):>10}{interval}'
+
+
+def watched(measures: Sequence[Measure], entry: Mapping) -> dict[str, float]:
+    """Returns the scores of an evaluation that are watched during training, by name."""
+    scores = {measure.name: measure.value(entry) for measure in measures if measure.watched}
+    return {name: float(value) for name, value in scores.items() if value is not None}
 
 
 def value_at(entry: Mapping, path: Sequence[str], shape: object):

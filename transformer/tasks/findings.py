@@ -8,7 +8,10 @@ import numpy as np
 from jaxtyping import Integer
 
 from transformer.config import Config
+from transformer.data.dataset import Dataset
 from transformer.data.manifest import Manifest
+from transformer.nn import models
+from transformer.runs.restore import Trained
 from transformer.tasks import contract
 
 FALLING = 0.02  # the relative fall of the dev loss between the last two evaluations that is still fast
@@ -156,6 +159,14 @@ def unlearned(outcome: Outcome, guess: float, what: str) -> Iterator[Finding]:
 def unlearned_pieces(outcome: Outcome, pieces: Integer[np.ndarray, ' n']) -> Iterator[Finding]:
     """Yields a finding if a model predicts the pieces of a text hardly better than their frequencies do."""
     yield from unlearned(outcome, entropy(pieces), 'the frequencies of pieces')
+
+
+def of_writing(trained: Trained, dataset: Dataset, outcome: Outcome) -> Iterator[Finding]:
+    """Yields a finding if a model predicts hardly more than frequencies, or writes the same or nothing."""
+    field = models.fields(trained.config)[-1]
+    yield from unlearned_pieces(outcome, dataset.splits[outcome.split].fields[field].tokens)
+    yield from empty(outcome)
+    yield from equal(outcome)
 
 
 def guesses(accuracy: float | None, classes: Integer[np.ndarray, ' n']) -> Iterator[Finding]:

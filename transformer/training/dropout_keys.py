@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.extend import random as implementations
 from jaxtyping import Array, Int, UInt32
 
-THREEFRY, RBG = 'threefry2x32', 'rbg'
+THREEFRY = 'threefry2x32'
 
 
 def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:

@@ -218,6 +218,12 @@ def predicted_sums(
     return model_sums(config, params, batch, key, batch[models.fields(config)[-1]].tokens, weights)
 
 
+def written_sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> Sums:
+    """Computes `predicted_sums` over every piece and end of the text that a model writes."""
+    weights = (batch[models.fields(config)[-1]].segments > 0).astype(jnp.float32)
+    return predicted_sums(config, params, batch, key, weights)
+
+
 def model_sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
 ) -> Sums:

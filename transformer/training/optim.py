@@ -104,22 +104,16 @@ def frozen(prefixes: str, params):
     Raises:
       ConfigError: no parameter has one of the prefixes.
     """
-    names = {jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in _leaves(params)}
+    full_name = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'
+    names = jax.tree_util.tree_map_with_path(full_name, params)
     chosen = tuple(f'{prefix.strip().rstrip("/")}/' for prefix in prefixes.split(','))
     for prefix in chosen:
-        if not any(f'{name}/'.startswith(prefix) for name in names):
-            tops = ', '.join(sorted({name.partition('/')[0] for name in names}))
+        if not any(name.startswith(prefix) for name in jax.tree.leaves(names)):
+            tops = ', '.join(sorted({name.partition('/')[0] for name in jax.tree.leaves(names)}))
             raise ConfigError(
                 f'train.frozen={prefixes}: no parameter begins with {prefix[:-1]!r}, only {tops}'
             )
-    is_frozen = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'.startswith(
-        chosen
-    )
-    return jax.tree_util.tree_map_with_path(is_frozen, params)
-
-
-def _leaves(params):
-    return jax.tree_util.tree_flatten_with_path(params)[0]
+    return jax.tree.map(lambda name: name.startswith(chosen), names)
 
 
 def _within_bounds(updates, params):

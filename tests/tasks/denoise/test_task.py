@@ -348,7 +348,7 @@ def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch
 
     def search(trained, asked, rows, numbers, key, on_done, pieces):
         seen.update(rows=rows, numbers=numbers, pieces=pieces)
-        found = fill.generate.Hypotheses(np.array([written]), np.array([-1.5]), np.array([True]))
+        found = fill.generate.Hypotheses(np.array([written]), np.array([-1.5]))
         return [found for _ in rows]
 
     monkeypatch.setattr(fill.generate, 'search', search)

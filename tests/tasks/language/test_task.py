@@ -280,7 +280,9 @@ def test_beams_and_samples_that_do_not_go_together(trained, caplog):
     assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
     # Room for nothing: the prompt as it is, however it is searched.
     for method in ('beam', 'greedy', 'sample'):
-        assert model.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
+        done = []
+        texts = model.generate(['4 4', ''], method=method, extra_len=0, on_done=done.append)
+        assert (texts, sum(done)) == (['4 4', ''], 2)
     # A prompt without room for what follows leaves the other lines their answers.
     caplog.clear()
     short, long = model.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12, best=2, first=5)
@@ -318,7 +320,7 @@ def test_a_newline_does_not_begin_a_line_of_answers(trained, monkeypatch):
     model, _ = restore.load(Run.open(epath.Path(trained)))
     codec = model.codecs['text']
     tokens = np.array([codec.encode('a\nb')])
-    written = Hypotheses(tokens, np.zeros(1), np.ones(1, bool))
+    written = Hypotheses(tokens, np.zeros(1))
     monkeypatch.setattr(
         generator.generation, 'search', lambda trained, asked, rows, *_: [written] * len(rows)
     )

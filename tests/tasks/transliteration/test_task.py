@@ -110,6 +110,13 @@ def test_scores_of_a_training(trained):
     assert entry['character_errors'] == pytest.approx(edits / characters)
 
 
+def test_progress_counts_empty_texts(trained):
+    folder, _ = trained
+    done = []
+    transformer.load(str(folder / 'run')).hypotheses(['علي', '', ' '], best=3, on_done=done.append)
+    assert sum(done) == 3
+
+
 def test_texts_that_look_the_same_are_equal(trained, monkeypatch, tmp_path):
     folder, _ = trained
     run_ = Run.open(str(folder / 'run'))

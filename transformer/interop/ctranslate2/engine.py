@@ -32,7 +32,7 @@ class Output(NamedTuple):
     score: float
 
 
-def check(config: Config, quantization: str | None = None) -> None:
+def check(config: Config, quantization: str | None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
     writing.load_library()
     writing.check(config, quantization)
@@ -79,7 +79,6 @@ class Translator:
                 Hypotheses(
                     [np.array(output.pieces) for output in outputs],
                     np.array([output.score for output in outputs]),
-                    np.array([output.pieces[-1] == EOS for output in outputs]),
                 )
                 for outputs in found
             ]

@@ -21,7 +21,7 @@ from transformer.interop.foreign import (
     NUMBERED,
     Foreign,
     all_rows,
-    check_axes,
+    check_matrix,
     first_task,
     in_order,
     json_object,
@@ -188,16 +188,12 @@ def _get(arrays: Arrays, side: str, name: str) -> np.ndarray:
     return arrays[name]
 
 
-def _pop(arrays: Arrays, side: str, name: str) -> np.ndarray:
-    array = _get(arrays, side, name)
-    del arrays[name]
-    return array
-
-
 def _table(arrays: Arrays, side: str, name: str, order: list[int]) -> np.ndarray:
     """Removes a table of words and returns it in our order."""
     path = f'{side}/{name}'
-    return reordered(path, check_axes(path, _pop(arrays, side, name), 2), order)
+    table = check_matrix(path, _get(arrays, side, name))
+    del arrays[name]
+    return reordered(path, table, order)
 
 
 def _written_tables(decoder: Arrays, order: list[int]) -> list[np.ndarray]:

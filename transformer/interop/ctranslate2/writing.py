@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import Config, ConfigError, form_of, has
+from transformer.config import Config, ConfigError, flatten, form_of, has
 from transformer.config.extras import install
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers import kinds
@@ -23,9 +23,10 @@ from transformer.interop.foreign import (
     check_options,
     in_their_order,
     pair_tables,
+    text_tables,
     their_order,
+    waves,
 )
-from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
@@ -78,8 +79,7 @@ def write(
     check(config, quantization)
     m, ours, form = config.model, layout.named(params), form_of(config)
     spec = _spec(config, form)
-    options = {f'model.{name}': value for name, value in vars(m).items()}
-    for path, array in layout.to_theirs(names.table(options, form), ours).items():
+    for path, array in layout.to_theirs(names.table(flatten(config), form), ours).items():
         _set(spec, path, array)
     if has(config, 'pair'):
         _add_pair(spec, config, ours, codecs)
@@ -120,19 +120,17 @@ def _spec(config: Config, form: str):
     for side in sides:
         side.scale_embeddings = m.scale_embeddings
         if m.positions == 'sinusoidal':
-            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
-            side.position_encodings.encodings = waves
+            side.position_encodings.encodings = waves(m, length)
     return spec
 
 
 def _add_pair(spec, config: Config, ours: layout.Arrays, codecs: Codecs) -> None:
     """Adds an encoder-decoder's tables of words, the names of the words, and the settings about them."""
     m = config.model
-    source, target, softmax = pair_tables(m, ours)
+    source, target, softmax, bias = pair_tables(m, ours)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
-    spec.decoder.projection.weight = softmax
-    spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    spec.decoder.projection.weight, spec.decoder.projection.bias = softmax, bias
     spec.register_source_vocabulary(tokens(codecs['source'], m.vocab_size))
     written = tokens(codecs['target'], m.vocab_size)
     spec.register_target_vocabulary(written)
@@ -146,9 +144,7 @@ def _add_text(spec, config: Config, ours: layout.Arrays, tokenizer: Tokenizer) -
     """Adds the same of a decoder alone, whose texts begin as if after another text."""
     m = config.model
     order, names_of_rows = their_order(tokenizer, m.vocab_size), tokens(tokenizer, m.vocab_size)
-    table = ours['embedding/table']
-    softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
-    bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    table, softmax, bias = text_tables(m, ours)
     spec.decoder.embeddings.weight = in_their_order(table, order)
     spec.decoder.projection.weight = in_their_order(softmax, order)
     spec.decoder.projection.bias = in_their_order(bias, order)

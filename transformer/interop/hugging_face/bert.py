@@ -69,7 +69,7 @@ def _read(settings: Mapping) -> dict[str, object]:
 def _write(config: Config) -> dict[str, object]:
     return {
         'max_position_embeddings': config.model.max_len,
-        'hidden_act': their_activation(config),
+        'hidden_act': their_activation(config.model.activation),
         'type_vocab_size': config.model.token_types or 1,
     }
 

@@ -1,5 +1,6 @@
 """CLIP, an encoder of images and one of texts with vectors in one space (Radford et al. 2021)."""
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -20,7 +21,17 @@ from transformer.interop.foreign import (
     their_order,
 )
 from transformer.interop.hugging_face import tokenizer_files
-from transformer.interop.hugging_face.kind import ACTIVATION, ACTIVATIONS, PIXELS, Kind, WordTables, pair
+from transformer.interop.hugging_face.kind import (
+    ACTIVATION,
+    ACTIVATIONS,
+    PIXELS,
+    Kind,
+    WordTables,
+    pair,
+    patches_from_matrices,
+    patches_to_matrices,
+    their_activation,
+)
 from transformer.interop.layout import Arrays, ForeignArray
 from transformer.tokens import EOS, PAD
 
@@ -91,10 +102,9 @@ def _read(settings: Mapping) -> dict[str, object]:
 
 
 def _write(config: Config) -> dict[str, object]:
-    theirs = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
-        'text_config.hidden_act': theirs[config.model.activation],
-        'vision_config.hidden_act': theirs[config.image_model.activation],
+        'text_config.hidden_act': their_activation(config.model.activation),
+        'vision_config.hidden_act': their_activation(config.image_model.activation),
         'text_config.max_position_embeddings': config.model.max_len,
         'vision_config.layer_norm_eps': config.model.norm_epsilon,
         'vision_config.attention_dropout': config.model.P_drop_attention,
@@ -166,27 +176,6 @@ def write_words(config: Config, ours: Arrays, tokenizer: Tokenizer, arrays: Arra
     }
 
 
-def pixels(config: Config) -> dict[str, object]:
-    """Returns the settings by which images are resized to a square, with pixels from -1 to 1."""
-    size = {'height': config.images.size, 'width': config.images.size}
-    return {
-        'image_processor_type': 'CLIPImageProcessor',
-        'do_resize': True, 'size': size, 'resample': 2, 'do_center_crop': False, 'do_rescale': True,
-        'rescale_factor': 1 / 255, 'do_normalize': True, 'image_mean': [0.5] * 3, 'image_std': [0.5] * 3,
-    }  # fmt: skip
-
-
-def _to_matrices(arrays: Arrays) -> None:
-    """Turns patches from channels of rows of pixels into rows of pixels of channels."""
-    if _PATCH in arrays and arrays[_PATCH].ndim == 4:
-        arrays[_PATCH] = arrays[_PATCH].transpose(0, 2, 3, 1).reshape(len(arrays[_PATCH]), -1)
-
-
-def _from_matrices(arrays: Arrays, config: Config) -> None:
-    size = config.images.patch
-    arrays[_PATCH] = arrays[_PATCH].reshape(-1, size, size, 3).transpose(0, 3, 1, 2)
-
-
 _OF_LAYERS = {
     'num_hidden_layers': 'N',
     'hidden_size': 'd_model',
@@ -249,6 +238,6 @@ KIND = Kind(
         'model.scale_embeddings': (True, False),
         'images.patch_bias': (True, False),
     },
-    to_matrices=_to_matrices,
-    from_matrices=_from_matrices,
+    to_matrices=functools.partial(patches_to_matrices, _PATCH),
+    from_matrices=functools.partial(patches_from_matrices, _PATCH),
 )

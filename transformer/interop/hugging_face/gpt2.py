@@ -49,7 +49,7 @@ def _write(config: Config) -> dict[str, object]:
     return {
         'n_positions': config.model.max_len,
         'n_inner': config.model.d_ff,
-        'activation_function': their_activation(config),
+        'activation_function': their_activation(config.model.activation),
     }
 
 

@@ -120,6 +120,18 @@ def nested(settings: Mapping) -> dict[str, object]:
     return found
 
 
-def their_activation(config: Config) -> str:
-    """Returns their name of the activation."""
-    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.model.activation)
+def their_activation(activation: str) -> str:
+    """Returns their name of an activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)
+
+
+def patches_to_matrices(name: str, arrays: Arrays) -> None:
+    """Turns patches from channels of rows of pixels into rows of pixels of channels."""
+    if name in arrays and arrays[name].ndim == 4:
+        arrays[name] = arrays[name].transpose(0, 2, 3, 1).reshape(len(arrays[name]), -1)
+
+
+def patches_from_matrices(name: str, arrays: Arrays, config: Config) -> None:
+    """Undoes `patches_to_matrices`."""
+    size, channels = config.images.patch, config.images.channels
+    arrays[name] = arrays[name].reshape(-1, size, size, channels).transpose(0, 3, 1, 2)

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from transformer import files
-from transformer.config import Config, ConfigError, Model
+from transformer.config import Config, ConfigError
 from transformer.interop import layout
 from transformer.interop.foreign import first_task
 from transformer.interop.hugging_face.kind import (
@@ -18,7 +16,6 @@ from transformer.interop.hugging_face.kind import (
     their_activation,
 )
 from transformer.interop.layout import ForeignArray
-from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START
 
 # LayerNorm's epsilon is in its code, not in its config.
@@ -71,7 +68,7 @@ def _write(config: Config) -> dict[str, object]:
     m, decode = config.model, config.decode
     longest = decode.max_source_len + decode.extra_len
     return {
-        'activation_function': their_activation(config),
+        'activation_function': their_activation(config.model.activation),
         'decoder_attention_heads': m.h,
         'decoder_ffn_dim': m.d_ff,
         'max_position_embeddings': m.max_len if m.positions == 'learned' else longest,
@@ -82,11 +79,6 @@ def _write(config: Config) -> dict[str, object]:
         'forced_eos_token_id': EOS,
         'bos_token_id': None,
     }
-
-
-def positions(model: Model, length: int) -> np.ndarray:
-    """Returns the table of sinusoidal positions."""
-    return sinusoid(model.first_position + length, model.d_model, model.sinusoid)[model.first_position :]
 
 
 KIND = Kind(

@@ -17,7 +17,7 @@ from transformer.interop.foreign import (
     NEVER,
     Foreign,
     all_rows,
-    check_axes,
+    check_matrix,
     json_object,
     never_written,
     one_text_tables,
@@ -159,7 +159,7 @@ def _in_several_files(folder: epath.Path, index: str) -> Arrays:
 def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
     if name not in arrays:
         raise ConfigError(f'{name}: missing')
-    return check_axes(name, arrays.pop(name), 2)
+    return check_matrix(name, arrays.pop(name))
 
 
 def _check_tied(setting: str, tables: Mapping[str, np.ndarray | None]) -> None:

@@ -96,11 +96,11 @@ def _model(proto, pieces: list[str], unknown: str) -> dict[str, object]:
         'byte_fallback': with_bytes,
         'ignore_merges': False,
         'vocab': {piece: number for number, piece in enumerate(pieces)},
-        'merges': _merges(proto, pieces) if kind == _BPE else [],
+        'merges': _merges(proto) if kind == _BPE else [],
     }
 
 
-def _merges(proto, pieces: list[str]) -> list[list[str]]:
+def _merges(proto) -> list[list[str]]:
     """Returns the pairs of pieces that BPE joins, in the order of the joined pieces' scores."""
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == kinds.NORMAL}

@@ -137,7 +137,7 @@ def read_words(
 def write_words(config: Config, ours: Arrays, tokenizer: Tokenizer, arrays: Arrays) -> dict[str, object]:
     """Adds the tables of words, and returns the settings that follow."""
     m = config.model
-    table, _, softmax = pair_tables(m, ours)
+    table, _, softmax, _ = pair_tables(m, ours)
     order = their_order(tokenizer, m.vocab_size)
     if order[[PAD, EOS]].tolist() != [_NUMBERS['pad_token_id'], _NUMBERS['eos_token_id']]:
         raise ConfigError('data.tokenizer: pieces 0 and 1 of a T5 of huggingface are padding and the end')

@@ -10,6 +10,8 @@ from transformer.interop.hugging_face.kind import (
     ACTIVATIONS,
     Kind,
     pair,
+    patches_from_matrices,
+    patches_to_matrices,
     their_activation,
 )
 from transformer.interop.layout import Arrays, ForeignArray
@@ -54,22 +56,19 @@ def _read(settings: Mapping) -> dict[str, object]:
 
 
 def _write(config: Config) -> dict[str, object]:
-    return {'hidden_act': their_activation(config), 'num_channels': config.images.channels}
+    return {'hidden_act': their_activation(config.model.activation), 'num_channels': config.images.channels}
 
 
 def _to_matrices(arrays: Arrays) -> None:
-    """Turns patches from channels of rows of pixels into rows of pixels of channels."""
     for name, leading in ((_CLASS, (1, 1)), (_POSITIONS, (1,))):
         # `layout.to_ours` refuses arrays of other shapes.
         if name in arrays and arrays[name].shape[:-1][: len(leading)] == leading:
             arrays[name] = arrays[name].reshape(arrays[name].shape[len(leading) :])
-    if _PATCH in arrays and arrays[_PATCH].ndim == 4:
-        arrays[_PATCH] = arrays[_PATCH].transpose(0, 2, 3, 1).reshape(len(arrays[_PATCH]), -1)
+    patches_to_matrices(_PATCH, arrays)
 
 
 def _from_matrices(arrays: Arrays, config: Config) -> None:
-    width, size, channels = config.model.d_model, config.images.patch, config.images.channels
-    arrays[_PATCH] = arrays[_PATCH].reshape(width, size, size, channels).transpose(0, 3, 1, 2)
+    patches_from_matrices(_PATCH, arrays, config)
     arrays[_CLASS] = arrays[_CLASS][None, None]
     # Their table has no rows for further patches.
     arrays[_POSITIONS] = arrays[_POSITIONS][None, : config.images.positions]

@@ -10,7 +10,15 @@ from transformer.config import Config, ConfigError, flatten, form_of, has, senti
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
-from transformer.interop.foreign import check_options, differing, in_their_order, pair_tables, their_order
+from transformer.interop.foreign import (
+    check_options,
+    differing,
+    in_their_order,
+    pair_tables,
+    text_tables,
+    their_order,
+    waves,
+)
 from transformer.interop.hugging_face import card, clip, marian, t5, tokenizer_files
 from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind, nested
 from transformer.interop.hugging_face.reading import KINDS
@@ -62,15 +70,13 @@ def _name(config: Config) -> str:
     return min(names, key=lambda name: len(differing(config, _held(config, KINDS[name]))))
 
 
-def write(
-    config: Config, params: Mapping, codecs: Codecs, folder: epath.Path, quantization: str | None = None
-) -> None:
+def write(config: Config, params: Mapping, codecs: Codecs, folder: epath.Path) -> None:
     """Writes a model into an existing folder, with its config, tokenizer and search.
 
     Raises:
       ConfigError: no model there computes the same, or its tokenizer has no file there.
     """
-    check(config, quantization)
+    check(config)
     name = _name(config)
     kind, ours = KINDS[name], layout.named(params)
     options = flatten(config)
@@ -89,7 +95,8 @@ def write(
     elif kind.form == 'image_text':
         settings |= clip.write_words(config, ours, codecs['text'], arrays)
         tokenizer_files.write(folder, codecs['text'], kind, config)
-        files.write_json(folder / PIXELS, clip.pixels(config))
+        own = {'image_processor_type': 'CLIPImageProcessor', 'do_center_crop': False}
+        files.write_json(folder / PIXELS, _pixels(config) | own)
     elif kind.form == 'pair' and not kind.numbered:
         tokenizer = codecs['text' if has(config, 'one_text') else 'target']
         settings |= t5.write_words(config, ours, tokenizer, arrays)
@@ -121,9 +128,7 @@ def _text_words(
     config: Config, ours: Arrays, tokenizer: Tokenizer, kind: Kind, arrays: Arrays
 ) -> dict[str, object]:
     """Adds the tables of words of a model of single texts, and returns the settings that follow."""
-    m, table = config.model, ours['embedding/table']
-    softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
-    bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    m, (table, softmax, bias) = config.model, text_tables(config.model, ours)
     scaled = table * np.float32(m.d_model**0.5) if m.scale_embeddings else table
     order = their_order(tokenizer, m.vocab_size)
     if kind.form == 'pieces' and (order[[PAD, EOS, UNK]] < 0).any():
@@ -153,7 +158,7 @@ def _pair_words(
 ) -> dict[str, object]:
     """Adds the tables of words and positions of an encoder-decoder, and returns the settings that follow."""
     m = config.model
-    source, target, softmax = (table.copy() for table in pair_tables(m, ours))
+    source, target, softmax, bias = (table.copy() for table in pair_tables(m, ours))
     shared = np.array_equal(source, target)
     if m.start == 'zeros':
         target[START] = 0.0
@@ -166,11 +171,11 @@ def _pair_words(
         arrays[kind.words.source], arrays[kind.words.target] = source, target
     if not tied:
         arrays[kind.words.softmax] = softmax
-    arrays[kind.words.bias] = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))[None]
+    arrays[kind.words.bias] = bias[None]
     if m.positions == 'sinusoidal' and (m.sinusoid, m.first_position) != ('halves', 0):
         length = kind.write(config)['max_position_embeddings']
         for name in marian.POSITIONS:
-            arrays[name] = marian.positions(m, length)
+            arrays[name] = waves(m, length)
     return {
         'vocab_size': m.vocab_size,
         'decoder_vocab_size': m.vocab_size,

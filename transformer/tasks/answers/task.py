@@ -15,7 +15,6 @@ from transformer.data.arrays import Dense, dtype_of, ragged
 from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Span, Text
-from transformer.data.rows import padded
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -167,10 +166,8 @@ def _answers(
         windows += of_pair
         owners += [i] * len(of_pair)
     share = len(pairs) / max(len(windows), 1)
-    build = lambda indexes, shape: padded([windows[i].pieces for i in indexes], shape)
-    lengths, program = [len(window.pieces) for window in windows], batch_shapes.program(_logits, config)
-    done = lambda count: on_done(count * share)
-    outputs = batch_shapes.run(program, (trained.params, None), lengths, build, done)
+    rows, done = [window.pieces for window in windows], lambda count: on_done(count * share)
+    outputs = batch_shapes.run_pieces(_logits, trained, rows, done)
     spans: list[list[tuple[float, int, int]]] = [[] for _ in pairs]
     nothing = [[] for _ in pairs]
     for i, window, logits in zip(owners, windows, outputs, strict=True):

@@ -1,12 +1,10 @@
 """Scores of captions, each against one reference or several: BLEU, chrF and CIDEr-D."""
 
 import collections
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from etils import epy
 
 from transformer.tasks import bootstrap
@@ -40,12 +38,10 @@ def score(
     plain = list(lines), columns(references)
     joined = lambda text: ' '.join(words(text))
     cut = [joined(line) for line in lines], columns([[*map(joined, golds)] for golds in references])
-    by_order = functools.partial(sacrebleu.BLEU, tokenize='none', smooth_method='none', force=True)
-    mean = lambda values: float(values.mean())
     return {
-        'cider': bootstrap.estimate(mean, np.array(cider_of_lines(lines, references)))._asdict(),
-        'bleu': percent(sacrebleu.BLEU(tokenize=bleu.sacre_tokenizer(language or ''), force=True), *plain),
-        **{f'bleu{order}': percent(by_order(max_ngram_order=order), *cut) for order in ORDERS},
+        'cider': bootstrap.mean_entry(cider_of_lines(lines, references)),
+        'bleu': percent(bleu.sacre(language or ''), *plain),
+        **{f'bleu{order}': percent(bleu.multi(max_ngram_order=order), *cut) for order in ORDERS},
         'chrf': percent(sacrebleu.CHRF(), *plain),
     }
 

@@ -1,43 +1,30 @@
 """Captions of images: data, loss and scores."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-import jax.numpy as jnp
-import numpy as np
 from etils import epy
-from jaxtyping import Array
 
-from transformer.config import Config
 from transformer.data.dataset import Dataset
 from transformer.data.rows import distinct
 from transformer.data.sources import reader
 from transformer.data.text_input import row_batches
-from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import bootstrap
 from transformer.tasks import findings as shared
 from transformer.tasks.captions import scores
 from transformer.tasks.captions.captioner import caption
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums, watched
 from transformer.tasks.images.task import reading_with_text
-from transformer.tokens import Batch
+from transformer.tasks.translation import bleu
 from transformer.training import losses, split_sums
 
 with epy.lazy_imports():
-    import sacrebleu
-
     from transformer.tasks.captions import draw
     from transformer.tasks.images import looks
 
 SHOWN = 4  # images that are shown after a training
-
-
-def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of every piece of the captions, with label smoothing in training."""
-    weights = (batch['text'].segments > 0).astype(jnp.float32)
-    return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def write_captions(
@@ -60,7 +47,7 @@ def write_captions(
     entry = scores.score(lines, references, data.language)
     if truth := reader.READERS[data.source].truth(reading_with_text(trained.config)):
         right = [truth(*pair) is True for pair in zip(images, lines, strict=True)]
-        entry['facts'] = bootstrap.estimate(lambda values: float(values.mean()), np.array(right))._asdict()
+        entry['facts'] = bootstrap.mean_entry(right)
     return [lines[number] for number in of_rows], entry | {'images': len(images)}
 
 
@@ -69,15 +56,14 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
     lines, entry = write_captions(trained, dataset, split, progress, **decode)
     rows = row_batches(config, dataset, split)
-    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    means = split_sums.means(bound_sums(losses.written_sums, config), trained.params, rows, progress)
     return Scored(means | entry, {'decode': decode}, lines)
 
 
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the scores of greedy captions on dev."""
     _, entry = write_captions(trained, dataset, 'dev', progress, method='greedy')
-    values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
-    return {name: value for name, value in values.items() if value is not None}
+    return watched(TASK.measures, entry)
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
@@ -91,16 +77,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
     """Yields a finding if the model hardly beats frequencies, or writes the same, nothing or repetitions."""
-    del trained
-    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['text'].tokens)
-    yield from shared.empty(outcome)
-    yield from shared.equal(outcome)
+    yield from shared.of_writing(trained, dataset, outcome)
     yield from shared.repeated(outcome)
-
-
-def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    metric = sacrebleu.CHRF()
-    return [metric.sentence_score(line, [t]).score for line, t in zip(lines, texts['text'], strict=True)]
 
 
 def _measure(name: str, meaning: str, decimals: int = 2, **options) -> Measure:
@@ -110,7 +88,7 @@ def _measure(name: str, meaning: str, decimals: int = 2, **options) -> Measure:
 TASK = Task(
     reading=reading_with_text,
     batches=row_batches,
-    sums=sums,
+    sums=losses.written_sums,
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss', ('loss',), heading=None),
@@ -119,7 +97,12 @@ TASK = Task(
         _measure('cider', 'CIDEr-D', 3, watched=True),
         _measure('bleu', 'sacreBLEU', heading='BLEU', watched=True),
         *(_measure(f'bleu{order}', f'BLEU-{order} of words', heading=None) for order in scores.ORDERS),
-        _measure('chrf', 'chrF', heading=None, of_lines=_chrf_of_lines),
+        _measure(
+            'chrf',
+            'chrF',
+            heading=None,
+            of_lines=lambda texts, lines: bleu.chrf_of_lines(lines, texts['text']),
+        ),
     ),
     watch=watch,
     show=show,

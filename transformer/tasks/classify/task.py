@@ -11,7 +11,6 @@ from transformer.config import Config, ConfigError
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
-from transformer.data.rows import padded
 from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
@@ -126,9 +125,7 @@ def _predict(
     """Computes log p of the classes of each text, or its number. `first` is as for `cut_rows`."""
     config = trained.config
     rows = cut_rows(config, trained.codecs['text'].encode_columns(texts), first)
-    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
-    program = batch_shapes.program(_log_p, config)
-    outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    outputs = batch_shapes.run_pieces(_log_p, trained, rows, on_done)
     return np.array(outputs, np.float32).reshape(len(rows), config.classify.classes)
 
 

@@ -50,5 +50,4 @@ def recall(
     vectors can differ by their rounding.
     """
     found = np.array(ranks(queries, candidates, right))
-    share = lambda hits: float(np.mean(hits))
-    return {f'r{most}': bootstrap.estimate(share, found < most)._asdict() for most in AMONG}
+    return {f'r{most}': bootstrap.mean_entry(found < most) for most in AMONG}

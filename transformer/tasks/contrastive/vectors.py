@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
 from transformer.data.fields import Image
-from transformer.data.rows import padded, stacked
+from transformer.data.rows import stacked
 from transformer.data.sources import images as image_files
 from transformer.data.sources import text as text_files
 from transformer.inference import batch_shapes
@@ -60,9 +60,7 @@ def _embed(
         if longest and len(row) > longest:
             logging.warning('%s: only %d of its %d pieces are read', place(i), longest, len(row))
             row[longest - 1 :] = row[-1:]
-    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
-    program = batch_shapes.program(_of_texts, trained.config)
-    vectors = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    vectors = batch_shapes.run_pieces(_of_texts, trained, rows, on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.contrastive.d_e)
 
 

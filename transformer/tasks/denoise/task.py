@@ -5,18 +5,15 @@ import functools
 import itertools
 from collections.abc import Iterator
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
 from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Gap, Reading, Text
+from transformer.data.fields import Gap
 from transformer.data.running import Chunks
 from transformer.data.sources import reader
-from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
@@ -24,18 +21,8 @@ from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.denoise import noise
 from transformer.tasks.denoise.fill import fill, last_sentinel, log_p
-from transformer.tokens import Batch
+from transformer.tasks.language.task import reading
 from transformer.training import losses, split_sums
-
-
-def reading(config: Config) -> Reading:
-    """Returns the field: a text, in one language or none."""
-    options = (
-        'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples',
-    )  # fmt: skip
-    text = Text(config.data.language, 'data.language', config.data.documents == 'files')
-    # Rows of running text ignore the ends of documents.
-    return Reading({'text': text}, options, any_length=config.data.batching == 'running')
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -65,16 +52,10 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     return NoisyBatches(rows, by_bits(add, noise.DRAWS), train.seed, split)
 
 
-def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of the target's pieces and ends, with label smoothing in training."""
-    weights = (batch['target'].segments > 0).astype(jnp.float32)
-    return losses.predicted_sums(config, params, batch, key, weights)
-
-
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the targets and, if the text's source can make gaps, the forms chosen for them."""
     rows, options = batches(trained.config, dataset, split), trained.config.denoise
-    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    scores = split_sums.means(bound_sums(losses.written_sums, trained.config), trained.params, rows, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
     return Scored(
         scores | gaps.score(filled), {'denoise': dataclasses.asdict(options)}, gaps.complete(filled)
@@ -113,7 +94,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 TASK = Task(
     reading=reading,
     batches=batches,
-    sums=sums,
+    sums=losses.written_sums,
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss per piece', ('loss',)),

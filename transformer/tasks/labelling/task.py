@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 from transformer.config import Config
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words, split_at_blanks
-from transformer.data.rows import padded
 from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
@@ -128,17 +127,12 @@ def _labels(
     """Yields the likeliest tag of each word, with its log p. `first` is as for `cut_rows`."""
     config, tokenizer, names = trained.config, trained.codecs['text'], trained.codecs['tags'].names
     rows = cut_rows(config, tokenizer.encode_batch([' '.join(words) for words in sentences]), first)
-    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
-    program = batch_shapes.program(_log_p, config)
-    outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    outputs = batch_shapes.run_pieces(_log_p, trained, rows, on_done)
     for words, row, logp in zip(sentences, rows, outputs, strict=True):
         places, _ = tokenizer.word_places(words) if words else ([], 0)
         # A word beyond the table of positions gets the tag of the last position.
         at = logp[np.minimum(places, len(row) - 1)] if words else np.zeros((0, len(names)))
-        yield [
-            (names[int(tag)], float(best))
-            for tag, best in zip(at.argmax(-1), at.max(-1, initial=-np.inf), strict=True)
-        ]
+        yield [(names[int(tag)], float(best)) for tag, best in zip(at.argmax(-1), at.max(-1), strict=True)]
 
 
 def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R S K']:

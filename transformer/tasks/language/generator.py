@@ -56,6 +56,8 @@ def hypotheses(
     rows = [tokens for tokens in prompted for _ in range(samples)]
     numbers = [(first + i) * samples + k for i in range(len(prompts)) for k in range(samples)]
     rows_done = lambda count: on_done(count / samples)
+    if not settings.extra_len:
+        on_done(len(prompts))
     if settings.method == 'beam':
         written = _beams(trained, settings, best, rows, numbers, key, rows_done)
     else:

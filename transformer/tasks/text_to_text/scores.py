@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from etils import epy
 
 from transformer.tasks import bootstrap
@@ -79,13 +78,14 @@ def rouge_of_lines(lines: Sequence[str], references: References) -> dict[str, li
 
 def rouge(lines: Sequence[str], references: References) -> Scores:
     """Computes the means of ROUGE."""
-    return {name: _mean(values) for name, values in rouge_of_lines(lines, references).items()}
+    return {name: bootstrap.mean_entry(values) for name, values in rouge_of_lines(lines, references).items()}
 
 
 def right(lines: Sequence[str], references: References) -> Scores:
     """Computes the share of lines that are one of their references, apart from blanks around both."""
     pairs = zip(lines, references, strict=True)
-    return {'right': _mean([float(line.strip() in map(str.strip, golds)) for line, golds in pairs])}
+    hits = [line.strip() in map(str.strip, golds) for line, golds in pairs]
+    return {'right': bootstrap.mean_entry(hits)}
 
 
 def exact_and_f1(lines: Sequence[str], references: References) -> Scores:
@@ -98,8 +98,3 @@ def bleu(lines: Sequence[str], references: References) -> Scores:
     """Computes sacreBLEU, with any number of references a line."""
     columns = [list(column) for column in itertools.zip_longest(*references)]
     return {'bleu': {'score': sacrebleu.BLEU(force=True).corpus_score(list(lines), columns).score}}
-
-
-def _mean(values: Sequence[float]) -> dict[str, object]:
-    mean = lambda chosen: float(chosen.mean())
-    return bootstrap.estimate(mean, np.array(values, np.float64))._asdict()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from transformer.config import Config, ConfigError
 from transformer.data import mixture
@@ -12,8 +12,8 @@ from transformer.data.fields import Label, Reading
 from transformer.data.text_pairs import Prefixed, References, prefixed, references
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
-from transformer.tasks import findings as shared
-from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
+from transformer.tasks import findings
+from transformer.tasks.contract import Measure, Scored, Shown, bound_sums, watched
 from transformer.tasks.text_to_text import scores, writer
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import hypotheses, translate, warn_of_cut
@@ -89,8 +89,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     on_done = counting(progress, 'outputs', len(prompts))
     lines = translate(trained, prompts, method='greedy', on_cut=on_cut, on_done=on_done)
     entry = scores.score(asked, lines)
-    values = {measure.name: measure.value(entry) for measure in TASK.measures if measure.watched}
-    return {name: float(value) for name, value in values.items() if value is not None}
+    return watched(TASK.measures, entry)
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
@@ -98,14 +97,6 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     prompts = [one.prompt for one in _asked(trained.config, dataset, 'test')[:4]]
     pairs = zip(prompts, translate(trained, prompts), strict=True)
     return Shown([line for prompt, text in pairs for line in (f'  {prompt[:SHOWN]}', f'    {text}')])
-
-
-def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if the model predicts hardly more than frequencies, or writes the same or nothing."""
-    del trained
-    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['target'].tokens)
-    yield from shared.empty(outcome)
-    yield from shared.equal(outcome)
 
 
 def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
@@ -135,7 +126,7 @@ TASK = translation.TASK._replace(
     ),
     watch=watch,
     show=show,
-    findings=findings,
+    findings=findings.of_writing,
     verbs={
         **{name: getattr(writer, name) for name in ('summarise', 'answer', 'translate', 'translations')},
         'hypotheses': hypotheses,

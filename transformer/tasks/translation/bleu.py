@@ -84,17 +84,17 @@ def score_all(
     script that replaces low quotes also changes other characters (issue 317, 12 April 2018).
     """
     compounds = _base(languages[1]) == 'de'
-    multi = functools.partial(_multi_bleu, hypotheses, references, lowercase)
+    of_tokens = functools.partial(_multi_bleu, hypotheses, references, lowercase)
     scores = {}
     if ter:
         scores['ter'] = _score(sacrebleu.TER, hypotheses, references, most=math.inf)
     if tokenized:
-        scores['tokenized'] = multi(str, 'given')
+        scores['tokenized'] = of_tokens(str, 'given')
         if compounds:
-            scores['compound_split'] = multi(split_compounds, 'given-compounds')
+            scores['compound_split'] = of_tokens(split_compounds, 'given-compounds')
         return scores
     scores |= {
-        'sacrebleu': _score(lambda: _sacre(languages[1], lowercase), hypotheses, references),
+        'sacrebleu': _score(lambda: sacre(languages[1], lowercase), hypotheses, references),
         'chrf': _score(lambda: sacrebleu.CHRF(lowercase=lowercase), hypotheses, references),
     }
     if not has_words(languages[1]):
@@ -102,8 +102,8 @@ def score_all(
     named = f'moses.{_base(languages[1])}.{importlib.metadata.version("sacremoses")}'
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
     return scores | {
-        'moses': multi(moses_tokenizer(languages[1]), named),
-        'paper': multi(papers_tokenizer(languages[1]), steps),
+        'moses': of_tokens(moses_tokenizer(languages[1]), named),
+        'paper': of_tokens(papers_tokenizer(languages[1]), steps),
     }
 
 
@@ -146,13 +146,20 @@ def _base(language: str) -> str:
     return _TWO_LETTERS.get(base, base)
 
 
-def _sacre(language: str, lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+def sacre(language: str, lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+    """Returns sacreBLEU's metric of raw text in a language."""
     return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), lowercase=lowercase, force=True, **options)
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
     """Computes sacreBLEU of raw text against raw references, in percent."""
-    return _sacre(language).corpus_score(list(hypotheses), [list(references)]).score
+    return sacre(language).corpus_score(list(hypotheses), [list(references)]).score
+
+
+def chrf_of_lines(lines: Sequence[str], references: Sequence[str]) -> list[float]:
+    """Computes chrF of each line: unlike BLEU, it is meaningful for single sentences."""
+    metric = sacrebleu.CHRF()
+    return [metric.sentence_score(line, [one]).score for line, one in zip(lines, references, strict=True)]
 
 
 def by_length(
@@ -187,10 +194,10 @@ def significance(
     if score not in ('sacrebleu', 'chrf', *(('moses', 'paper') if has_words(language) else ())):
         raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
     make, change = {
-        'sacrebleu': lambda: (functools.partial(_sacre, language), str),
+        'sacrebleu': lambda: (functools.partial(sacre, language), str),
         'chrf': lambda: (sacrebleu.CHRF, str),
-        'moses': lambda: (_multi, moses_tokenizer(language)),
-        'paper': lambda: (_multi, papers_tokenizer(language)),
+        'moses': lambda: (multi, moses_tokenizer(language)),
+        'paper': lambda: (multi, papers_tokenizer(language)),
     }[score]()
     # The references are read once, and a line that several outputs have for a sentence, too.
     metric = make(references=[[change(line) for line in references]])
@@ -239,7 +246,7 @@ def _bleu_of_sums(metric: 'sacrebleu.BLEU', sums: Int[np.ndarray, 'resamples sta
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
     """Computes the hypotheses' length relative to the references, and BLEU's brevity penalty."""
-    result = _sacre(language).corpus_score(list(hypotheses), [list(references)])
+    result = sacre(language).corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / max(result.ref_len, 1), result.bp
 
 
@@ -271,7 +278,8 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
 
-def _multi(lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+def multi(lowercase: bool = False, **options) -> 'sacrebleu.BLEU':
+    """Returns the metric of tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
     return sacrebleu.BLEU(tokenize='none', smooth_method='none', lowercase=lowercase, force=True, **options)
 
 
@@ -282,9 +290,9 @@ def _multi_bleu(
     change: Callable[[str], str],
     steps: str,
 ) -> dict[str, object]:
-    """Computes BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl does."""
+    """Computes `multi` of changed lines. Its signature has the steps that changed them."""
     sides = ([change(line) for line in lines] for lines in (hypotheses, references))
-    entry = _score(lambda: _multi(lowercase), *sides)
+    entry = _score(lambda: multi(lowercase), *sides)
     return entry | {'signature': entry['signature'].replace('tok:none', f'tok:{steps}')}
 
 

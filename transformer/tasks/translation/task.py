@@ -4,11 +4,9 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epy
-from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
@@ -17,7 +15,6 @@ from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.generated.grammar import sentences as grammar
 from transformer.inference import generate, likelihood
-from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
@@ -25,16 +22,15 @@ from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
 from transformer.tasks.translation.diagnose import diagnose
 from transformer.tasks.translation.translator import cut, hypotheses, translate, warn_of_cut
-from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
 with epy.lazy_imports():
-    import sacrebleu
-
     from transformer.inference import attention_figures
 
 # The loss of a side with up to this many pieces is computed regardless of the options.
 LONGEST = 1024
+
+sums = losses.written_sums
 
 
 def reading(config: Config) -> Reading:
@@ -58,12 +54,6 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     if split != 'train':
         pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
     return RowBatches(pairs, config.data, train.microbatches, train.seed, split == 'train')
-
-
-def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Computes the cross-entropy of the target's tokens and ends, with label smoothing in training."""
-    weights = (batch['target'].segments > 0).astype(jnp.float32)
-    return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -167,12 +157,6 @@ def likelihoods(
     return [Likelihood(*pair) for pair in zip(pieces, logp, strict=True)]
 
 
-def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """Computes chrF of each sentence: unlike BLEU, it is meaningful for single sentences."""
-    metric = sacrebleu.CHRF()
-    return [metric.sentence_score(line, [t]).score for line, t in zip(lines, texts['target'], strict=True)]
-
-
 def _bleu(score: str, name: str | None = None, **options) -> Measure:
     """Makes the measure of a score in `bleu.NAMES`, with its paired bootstrap resampling."""
 
@@ -192,7 +176,7 @@ TASK = Task(
         Measure('loss', 'loss', ('loss',), heading=None),
         Measure('perplexity', 'perplexity', ('perplexity',), 3, heading='PPL'),
         _bleu('sacrebleu', 'bleu', watched=True, heading='BLEU'),
-        _bleu('chrf', of_lines=_chrf_of_lines, heading=None),
+        _bleu('chrf', of_lines=lambda texts, lines: bleu.chrf_of_lines(lines, texts['target']), heading=None),
         _bleu('moses', heading=None),
         _bleu('paper', heading=None),
         Measure(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset
@@ -10,7 +10,7 @@ from transformer.data.fields import Reading
 from transformer.data.spellings import Spellings, comparable, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
-from transformer.tasks import findings as shared
+from transformer.tasks import findings
 from transformer.tasks.contract import Measure, Scored, bound_sums
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import hypotheses, translate, warn_of_cut
@@ -87,14 +87,6 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     return {'exact': _exact(list(map(comparable, lines)), list(map(_right, texts['target'])))}
 
 
-def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if the model predicts hardly more than frequencies, or writes the same or nothing."""
-    del trained
-    yield from shared.unlearned_pieces(outcome, dataset.splits[outcome.split].fields['target'].tokens)
-    yield from shared.empty(outcome)
-    yield from shared.equal(outcome)
-
-
 def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """Computes the error rate of each line."""
     pairs = zip(map(comparable, lines), map(_right, texts['target']), strict=True)
@@ -120,6 +112,6 @@ TASK = translation.TASK._replace(
         ),
     ),
     watch=watch,
-    findings=findings,
+    findings=findings.of_writing,
     verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
 )
