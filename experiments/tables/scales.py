@@ -73,21 +73,19 @@ SCALES = {
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
     """Returns the base config of a scale or of a config file, with further changes."""
-    if user_files.is_file(scale):
-        return _with(user_files.scale(scale), different)
-    if scale not in SCALES:
-        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
-    file, of_scale = SCALES[scale]
-    base = importlib.import_module(f'configs.{file}').get_config()
-    return _with(base, {**of_scale, **different})
+    return configs.config_dict(_values(scale, different))
 
 
 def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """Returns the options of `scale_config`, faster: the config files are read once."""
-    if user_files.is_file(scale) or scale not in SCALES:
-        return configs.read_values({**configs.present_values(scale_config(scale)), **different})
-    file, of_scale = SCALES[scale]
-    return configs.read_values({**_file_values(file), **of_scale, **different})
+    """Returns the options of `scale_config`, without those that the changes make meaningless."""
+    if user_files.is_file(scale):
+        base, of_scale = configs.present_values(user_files.scale(scale)), _NOTHING
+    elif scale in SCALES:
+        base, of_scale = _file_values(SCALES[scale].file), SCALES[scale].changes
+    else:
+        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
+    changed = {**of_scale, **different}
+    return declare.drop_unused(configs.OPTIONS, configs.read_values({**base, **changed}), changed)[0]
 
 
 @functools.lru_cache
@@ -176,10 +174,3 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
         file, of_scale = f'configs/{SCALES[scale].file}.py', SCALES[scale].changes
     changed = {**of_scale, **different, **changes(row, scale, different)}
     return [f'--config={file}', *(f'--config.{key}={value}' for key, value in changed.items())]
-
-
-def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
-    """Changes a config before options are derived from others."""
-    for key, value in different.items():
-        configs.set_option(base, key, value)
-    return base
