@@ -18,7 +18,8 @@ from transformer.tokens import EOS, START
 # If there are at least `_MANY` sentences, and at most one in `_FEWER` is unfinished, only the unfinished
 # sentences move to the larger room.
 _MANY, _FEWER = 16, 4
-_BLOCK = 128  # the most numbers in a block; `top_k` compares the maxima of blocks first
+# `top_k` compares the maxima of blocks first: of 64 numbers or fewer, or of a register of a TPU.
+_BLOCK, _LANES = 64, 128
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
 # `(constants, state, tokens) -> (scores of the next piece, state)`: logits from a model, log p in a search.
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
@@ -222,10 +223,10 @@ def top_k(x: Float[Array, 'B W V'], k: int) -> tuple[Float[Array, 'B k'], Int[Ar
     blocks and of numbers.
     """
     rows, width, length = x.shape
-    if width * length <= 2 * k * _BLOCK:
+    if width * length <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x.reshape(rows, -1), k))
     # Blocks within a part need no copy: on TPUs a part's numbers are contiguous, those of a row are not.
-    size = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if length % n == 0), None)
+    size = next((n for n in (_LANES, *range(_BLOCK, _BLOCK // 2, -1)) if length % n == 0), None)
     if size is None:
         # The last block is padded after all numbers of the row, so that ties go to the row's numbers.
         size, width, length = _BLOCK, 1, width * length
