@@ -415,6 +415,11 @@ def test_an_error_lists_only_some_of_many_differences(capfd, texts, trained):
     assert line.count(' there and ') == workdirs.SHOWN and 'and 2 more differ' in line
 
 
+def test_a_changed_option_is_refused_before_data_are_read(capfd, trained, tmp_path):
+    line = fails(capfd, *arguments(tmp_path / 'nowhere', trained, **{'model.d_ff': 64}))
+    assert 'model.d_ff' in line and 'nowhere' not in line
+
+
 def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
     for path in texts.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -86,6 +86,9 @@ def run_training(
     configs.check_platform(config, parallel.platform())
     check_best(config)
     owner.check_free(folder)
+    if parallel.is_primary():
+        # Before data are prepared, which can take an hour.
+        workdir.check_folder(folder, config)
     expected = manifest.expected(lock_file)
     origins = warm_start.origins(init_from)
     start = None if origins else warm_start.continued(config, folder)

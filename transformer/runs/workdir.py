@@ -162,15 +162,22 @@ def check_claim(
     init_from: Mapping[str, object] | None,
 ) -> None:
     """Raises ConfigError if `claim` would, without changing files."""
+    check_folder(folder, config)
+    if (folder / 'config.json').exists() and holds_work(folder):
+        run = Run.open(folder)
+        check_same(run, config, manifest)
+        check_start(run, init_from)
+
+
+def check_folder(folder: epath.Path, config: Config) -> None:
+    """Raises ConfigError if `claim` would whatever the data are."""
     if (folder / parameters_file.FILE).exists():
         raise ConfigError(
             f'{folder}: an exported model; train further in another --workdir, with --init_from={folder}'
         )
     if (folder / 'config.json').exists():
         if holds_work(folder):
-            run = Run.open(folder)
-            check_same(run, config, manifest)
-            check_start(run, init_from)
+            _check_options(Run.open(folder), config)
     elif folder.exists() and any(p.name[0] != '.' and not _FIRST.fullmatch(p.name) for p in folder.iterdir()):
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 
@@ -211,7 +218,26 @@ def holds_work(folder: epath.Path) -> bool:
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
     """Raises ConfigError if a split's arrays or texts, or an option that changes what is learned, differ."""
+    _check_options(run, config)
+    before = run.manifest['checksums']
+    for name, digest in manifest['checksums'].items():
+        # Further references and answers are in the texts alone, of which earlier versions kept fewer.
+        other_text = name.endswith('.txt') and before.get(name, digest) != digest
+        if other_text or (name.endswith('.bin') and before.get(name) != digest):
+            split = name.partition('.')[0]
+            raise ConfigError(
+                f'{run.folder}: made from other {split} data, which its data.lock.json names; choose another '
+                '--workdir'
+            )
+
+
+def _check_options(run: Run, config: Config) -> None:
+    """Raises ConfigError if an option that changes what is learned, and is not filled in later, differs."""
     changed = configs.differences(run.config, config, free=False)
+    for key in list(changed):
+        steps_unknown = key == 'train.decay_steps' and config.train.epochs is not None
+        if steps_unknown or (key.endswith('.classes') and changed[key][1] is None):
+            del changed[key]
     train, end = config.train, run.config.train.decay_steps
     if end and set(changed) == {'train.decay_steps'} and train.decay_steps == train.steps:
         # Nobody sets this option, which is derived from the steps.
@@ -227,16 +253,6 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
         more = f', and {len(values) - SHOWN} more differ' if len(values) > SHOWN else ''
         values = ', '.join(values[:SHOWN]) + more
         raise ConfigError(f'{run.folder}: made by a different config: {values}; choose another --workdir')
-    before = run.manifest['checksums']
-    for name, digest in manifest['checksums'].items():
-        # Further references and answers are in the texts alone, of which earlier versions kept fewer.
-        other_text = name.endswith('.txt') and before.get(name, digest) != digest
-        if other_text or (name.endswith('.bin') and before.get(name) != digest):
-            split = name.partition('.')[0]
-            raise ConfigError(
-                f'{run.folder}: made from other {split} data, which its data.lock.json names; choose another '
-                '--workdir'
-            )
 
 
 def check_start(run: Run, init_from: Mapping[str, object] | None) -> None:
