@@ -80,6 +80,7 @@ FAMILY = (
         'LSTM', 'Penn Treebank, valid', ('ptb',), 'perplexity',
         public=Public('115', 'its small model, on test', 'the code of Zaremba et al. 2014'),
     ),
+    Member('GPT', 'Penn Treebank, valid', ('ptb/transformer',), 'perplexity'),
     Member('BERT', 'grammar, German', ('bert_grammar',), 'gaps'),
     Member(
         'one attention layer', 'SST-2, dev',
