@@ -206,6 +206,45 @@ def test_hypotheses_of_a_sentence_share_a_cache():
     assert cache.continued(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
 
 
+@pytest.mark.parametrize('with_bias', [False, True])
+def test_heads_side_by_side_attend_as_heads_apart(with_bias):
+    """A cache in bfloat16 has another order of axes than one in float32."""
+    model = Model(h=H, d_k=C, d_v=E, dtype='bfloat16')
+    together = cache.spread(full.FULL.empty(model, 2, T), 3)
+    assert [x.shape for x in together['cache']] == [(2, 3 * T, H * C), (2, 3 * T, H * E)]
+    # In float32 here, to compare closely.
+    together = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(jnp.float32), together)
+    apart = cache.spread(full.FULL.empty(Model(h=H, d_k=C, d_v=E), 2, T), 3)
+    rng, step = np.random.default_rng(0), jax.jit(full.FULL.attend_one)
+    for i in range(5):
+        bias = jnp.asarray(rng.normal(size=(6, H, 1, T)), jnp.float32) if with_bias else None
+        token = Token(*(x[:, i : i + 1] for x in arrays(rows=6)), jnp.full(6, i), bias)
+        found, together = step(token, together)
+        expected, apart = step(token, apart)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        rows = jnp.array([1, 1, 0, 5, 4, 4])
+        together, apart = cache.continued(together, rows), cache.continued(apart, rows)
+    for flat, by_heads, axis in zip(together['cache'], apart['cache'], (3, 2), strict=True):
+        in_order = jnp.moveaxis(by_heads, axis, 1).reshape(flat.shape)
+        np.testing.assert_array_equal(flat, in_order)
+
+
+@pytest.mark.parametrize('model', MODELS, ids=name)
+def test_steps_in_bfloat16_give_what_a_causal_row_gives(model):
+    model = Model(**{**model.__dict__, 'h': H, 'd_k': C, 'd_v': E, 'dtype': 'bfloat16'})
+    kernel, (query, key, value) = self_attention(model), (jnp.asarray(x, 'bfloat16') for x in arrays())
+    segments, state, found = jnp.ones((2, T), jnp.int32), kernel.empty(model, 2, T), []
+    step = jax.jit(kernel.attend_one)
+    for i in range(T):
+        one = (x[:, i : i + 1] for x in (query, key, value))
+        output, state = step(Token(*one, jnp.full(2, i)), state)
+        found.append(output)
+    row = kernel.attend(AttentionInputs(query, key, value, segments, segments), causal=True)
+    steps = jnp.concatenate(found, axis=1)
+    assert steps.dtype == row.dtype == jnp.bfloat16
+    np.testing.assert_allclose(steps.astype(jnp.float32), row.astype(jnp.float32), rtol=0.02, atol=0.02)
+
+
 def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
     for model in (
         Model(attention='local', attention_window=2),

@@ -13,12 +13,20 @@ class Cache(NamedTuple):
 
     A hypothesis that continues another keeps reading the entries that the other wrote, so no entry moves when
     a search drops some hypotheses and continues others. A kernel's state records the writer of each entry
-    that a hypothesis reads. The axis order suits products over all places of a head; with any other order,
-    XLA copies the whole cache at each step (CPU only).
+    that a hypothesis reads.
+
+    The axis order of a cache by heads suits products over all places of a head; with any other order, XLA
+    copies the whole cache at each step on CPUs. In bfloat16 heads are side by side: an accelerator writes one
+    row for each place, and 64 features would be padded to the 128 of a TPU's register.
     """
 
-    key: Float[Array, 'B H C P']
-    value: Float[Array, 'B H P E']
+    key: Float[Array, 'B H C P'] | Float[Array, 'B P HC']
+    value: Float[Array, 'B H P E'] | Float[Array, 'B P HE']
+
+    @property
+    def by_heads(self) -> bool:
+        """Returns whether heads have an axis."""
+        return self.key.ndim == 4
 
 
 class DecoderState(NamedTuple):
@@ -35,10 +43,12 @@ def places(rows: int, length: int) -> Int[Array, 'B L']:
 
 def spread(state: object, width: int) -> object:
     """Copies the state of one hypothesis per sentence to `width` equal hypotheses."""
-    repeat = lambda x, axis: jnp.repeat(x, width, axis)
-    return _map(
-        lambda x: repeat(x, 0), lambda cache: Cache(repeat(cache.key, 3), repeat(cache.value, 2)), state
-    )
+
+    def of_cache(cache: Cache) -> Cache:
+        axes = (3, 2) if cache.by_heads else (1, 1)
+        return Cache(*(jnp.repeat(x, width, axis) for x, axis in zip(cache, axes, strict=True)))
+
+    return _map(lambda x: jnp.repeat(x, width, 0), of_cache, state)
 
 
 def continued(state: object, rows: Int[Array, 'R']) -> object:

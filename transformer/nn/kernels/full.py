@@ -26,10 +26,13 @@ def attention_weights(
     A query without keys to attend to (padding) gets uniform weights. Its output is never used.
     """
     logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
+    return _softmax(logits, query.shape[-1], mask, bias)
+
+
+def _softmax(logits, d_k, mask, bias):
     if bias is not None:
         logits = logits + bias
-    logits = jnp.where(mask, logits * query.shape[-1] ** -0.5, k.LOWEST)
-    return jax.nn.softmax(logits, axis=-1)
+    return jax.nn.softmax(jnp.where(mask, logits * d_k**-0.5, k.LOWEST), axis=-1)
 
 
 def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
@@ -99,10 +102,12 @@ attend.defvjp(_forward, _backward)
 
 def empty_cache(model: Model, rows: int, length: int) -> AttentionState:
     """Returns an empty cache of `length` positions, and the writer of the entry that each row reads there."""
-    dtype = jnp.dtype(model.dtype)
-    key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
-    value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
-    return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
+    dtype, h, d_k, d_v = jnp.dtype(model.dtype), model.h, model.d_k, model.d_v
+    by_heads = (rows, h, d_k, length), (rows, h, length, d_v)
+    together = (rows, length, h * d_k), (rows, length, h * d_v)
+    shapes = together if dtype == jnp.bfloat16 else by_heads
+    cache = Cache(*(jnp.zeros(shape, dtype) for shape in shapes))
+    return {'cache': cache, 'writers': jnp.zeros((rows, length), jnp.int32)}
 
 
 def add_to_cache(state: AttentionState, place: Int[Array, 'R'], token: Token) -> AttentionState:
@@ -112,8 +117,13 @@ def add_to_cache(state: AttentionState, place: Int[Array, 'R'], token: Token) ->
     width = place.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
     sentence, places = jnp.arange(sentences)[:, None], together(place * width + row % width)
-    keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
-    values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
+    if state['cache'].by_heads:
+        keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
+        values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
+    else:
+        flat = lambda x: x.reshape(sentences, width, -1)
+        keys = keys.at[sentence, places].set(flat(token.key))
+        values = values.at[sentence, places].set(flat(token.value))
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
@@ -129,17 +139,27 @@ def over_cache(
     position, a query sees only the key written by the hypothesis that it descends from.
     """
     key, value = state['cache']
-    sentences, heads, places, features = value.shape
+    sentences, heads = value.shape[0], query.shape[2]
     width = query.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
     writers, mask = together(state['writers'])[..., None], together(mask)[:, :, 0, 0, :, None]
     mask = mask & (writers == jnp.arange(width)[None, None, None])
-    mask = mask.reshape(sentences, 1, width, places)
+    mask = mask.reshape(sentences, 1, width, -1)
     if bias is not None:
         bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
-    key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
-    weights = attention_weights(together(query)[:, :, 0], key, mask, bias)
-    return k.weighted_sum(weights, value).reshape(-1, 1, heads, features)
+    query = together(query)[:, :, 0]
+    if state['cache'].by_heads:
+        key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
+        means = k.weighted_sum(attention_weights(query, key, mask, bias), value)
+        return means.reshape(-1, 1, *means.shape[2:])
+    # All heads in one product: a head's query is zero at the features of others, and its mean is the part of
+    # its own features.
+    own = jnp.eye(heads, dtype=query.dtype)[None, :, None, :, None]
+    apart = (own * query.swapaxes(1, 2)[:, :, :, None]).reshape(sentences, heads, width, -1)
+    logits = jnp.einsum('BHQX,BPX->BHQP', apart, key, preferred_element_type=sum_type(query))
+    weights = _softmax(logits, query.shape[-1], mask, bias).astype(value.dtype)
+    means = jnp.einsum('BHQP,BPX->BHQX', weights, value).reshape(sentences, heads, width, heads, -1)
+    return jnp.einsum('BHQHE->BQHE', means).reshape(-1, 1, heads, means.shape[-1])
 
 
 def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
