@@ -33,12 +33,15 @@ MOST_MEMORY = 2 * 2**30
 
 # The longest files start first, so that two processes end together.
 LONG = (
-    'test_contract', 'training/test_loop', 'cli/test_main', 'pages/test_colab', 'test_end_to_end',
-    'experiments/test_claims', 'tasks/language/test_task', 'experiments/test_sweep', 'runs/test_warm_start',
-    'experiments/test_report', 'interop/ctranslate2/test_engine', 'experiments/test_benchmark',
-    'interop/hugging_face/test_reading', 'interop/ctranslate2/test_writing', 'tasks/parsing/test_task',
-    'tasks/masked/test_task', 'inference/test_search', 'experiments/tables/test_rows', 'nn/test_kernels',
-    'test_paper', 'experiments/test_complexity', 'tasks/images/test_task',
+    'test_contract', 'training/test_loop', 'cli/test_main', 'pages/test_colab', 'experiments/test_sweep',
+    'inference/test_search', 'experiments/test_claims', 'test_end_to_end', 'nn/test_kernels',
+    'runs/test_warm_start', 'tasks/language/test_task', 'cli/test_tasks_and_commands',
+    'tasks/captions/test_task', 'actions/test_on_track', 'tasks/parsing/test_task',
+    'tasks/classify/test_task', 'runs/test_checkpoint', 'interop/ctranslate2/test_writing',
+    'experiments/test_benchmark', 'actions/test_train', 'tasks/contrastive/test_training',
+    'tasks/denoise/test_task', 'tasks/text_to_text/test_task', 'experiments/test_complexity',
+    'test_earlier_version', 'tasks/images/test_task', 'interop/ctranslate2/test_engine',
+    'interop/hugging_face/test_reading', 'experiments/test_report', 'tasks/masked/test_task', 'test_paper',
 )  # fmt: skip
 
 

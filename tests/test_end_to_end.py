@@ -25,32 +25,35 @@ OPTIONS = {
     'train.checkpoint_every': 10,
     'train.microbatches': 2,
     'data.batch_tokens': 1024,
+    # So few that the steps cross epochs.
+    'data.train_examples': 1000,
+    'data.pieces': 600,
     # Sentences are translated at the end, of which few, and their first words, are enough.
-    'data.dev': 'dev[:200]',
-    'data.test': 'test[:100]',
+    'data.dev': 'dev[:20]',
+    'data.test': 'test[:20]',
     'decode.beam': 1,
     'decode.max_source_len': 8,
     'decode.extra_len': 0,
 }
 
 
-def command(workdir: pathlib.Path) -> list[str]:
+def command(workdir: pathlib.Path, *flags: str) -> list[str]:
     options = [f'--config.{key}={value}' for key, value in OPTIONS.items()]
-    return [sys.executable, str(ROOT / 'run.py'), f'--workdir={workdir}', *options]
+    return [sys.executable, str(ROOT / 'run.py'), f'--workdir={workdir}', *options, *flags]
 
 
-def start(workdir: pathlib.Path) -> subprocess.Popen:
+def start(workdir: pathlib.Path, *flags: str) -> subprocess.Popen:
     """Starts a training on one device, whose processors are not divided among eight."""
     environment = {
         **os.environ,
         'XLA_FLAGS': f'{os.environ["XLA_FLAGS"]} --xla_force_host_platform_device_count=1',
     }
     quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.PIPE, 'text': True}
-    return subprocess.Popen(command(workdir), cwd=ROOT, env=environment, **quiet)
+    return subprocess.Popen(command(workdir, *flags), cwd=ROOT, env=environment, **quiet)
 
 
-def finish(workdir: pathlib.Path) -> dict:
-    process = start(workdir)
+def finish(workdir: pathlib.Path, *flags: str) -> dict:
+    process = start(workdir, *flags)
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     return json.loads((workdir / 'result.json').read_text())
@@ -72,13 +75,14 @@ def wait_for_step(process: subprocess.Popen, workdir: pathlib.Path, step: int) -
 def through(tmp_path_factory) -> pathlib.Path:
     workdir = tmp_path_factory.mktemp('through') / 'w'
     result = finish(workdir)
-    assert result['steps'] == STEPS
+    assert result['steps'] == STEPS and result['epochs'] > 2
     return workdir
 
 
 def test_a_kill_and_a_sigterm(through, tmp_path):
     moments = random.Random()
     for part in range(2):
+        # Its scores take longer than the sleep below, so that it never ends before the signal.
         process = start(tmp_path / 'w')
         # At random in each half, in the middle of epochs, of saves and of evaluations.
         wait_for_step(process, tmp_path / 'w', part * STEPS // 2 + moments.randrange(STEPS // 2 - 10))
@@ -94,14 +98,13 @@ def test_a_kill_and_a_sigterm(through, tmp_path):
             process.kill()
             process.communicate()
         assert not (tmp_path / 'w' / 'result.json').exists()
-    assert_same(finish(tmp_path / 'w'), through)
+    assert_same(finish(tmp_path / 'w', '--no-evaluation'), through)
 
 
 def assert_same(result: dict, through: pathlib.Path) -> None:
     expected = json.loads((through / 'result.json').read_text())
     for key in ('params_sha256', 'steps', 'tokens'):
         assert result[key] == expected[key]
-    assert result['scores'] == expected['scores']
 
 
 def test_the_work_directory(through):
@@ -119,7 +122,7 @@ def test_the_work_directory(through):
     assert set(result['scores']) == {'dev', 'test', 'pronoun'}
     assert {'checkpoint', 'decode', 'loss', 'perplexity', 'bleu'} <= set(result['scores']['test'])
     assert 0.0 <= result['scores']['pronoun']['pronoun_accuracy'] <= 1.0
-    for split, lines in (('dev', 200), ('test', 100), ('pronoun', 1000)):
+    for split, lines in (('dev', 20), ('test', 20), ('pronoun', 1000)):
         assert len((through / 'translations' / f'{split}.latest.txt').read_text().split('\n')) == lines + 1
     assert (through / 'figures' / 'attention.png').stat().st_size > 10_000
     lines = [json.loads(line) for line in (through / 'metrics.jsonl').read_text().splitlines()]

@@ -5,7 +5,6 @@ import shutil
 
 import jax
 import jax.numpy as jnp
-import pytest
 from etils import epath
 
 from transformer import config as configs
@@ -59,18 +58,6 @@ def resumed(whole: pathlib.Path, folder: pathlib.Path, step: int, evaluate: bool
     for path in later:
         shutil.rmtree(path)
     return action.train(Run.open(whole).config, folder, evaluate=evaluate)
-
-
-def interrupted(config: Config, folder: pathlib.Path, step: int) -> dict:
-    """Trains until Ctrl-C arrives at a step, continues the training, and returns the result."""
-
-    def stop(now: int, numbers: dict) -> None:
-        if now == step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        action.train(config, folder, on_metrics=stop)
-    return action.train(config, folder)
 
 
 def sums_of_microbatches(config: Config, batch: Batch) -> tuple[dict, dict]:

@@ -54,6 +54,7 @@ def config_of(texts, **changes):
         'data__batch_tokens': 1536, 'train__steps': STEPS, 'train__warmup_steps': 5,
         'train__peak_lr': 0.02, 'train__schedule': 'linear', 'train__decay_steps': STEPS,
         'train__log_every': 5, 'train__eval_every': 5, 'train__checkpoint_every': 15,
+        'model__P_drop': 0.0,
     }  # fmt: skip
     return toys.config_of(texts, **(common | changes))
 

@@ -6,7 +6,6 @@ import pathlib
 import jax
 import numpy as np
 import PIL.Image
-import programs
 import pytest
 import toys
 from etils import epath
@@ -177,7 +176,8 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
             labels = dataset.codecs['tags' if task == 'labelling' else 'label']
             config = configs.with_classes(config, labels.names)
         folder = folders[task] = tmp_path_factory.mktemp('runs') / task
-        params = programs.initialize(config, jax.random.key(0))
+        shapes, rng = models.parameter_shapes(config), np.random.default_rng(0)
+        params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / 4, shapes)
         workdir.claim(epath.Path(folder), config, dataset.codecs, dataset.manifest)
         workdir.copy_data(epath.Path(folder), dataset)
         checkpoints = Checkpoints(epath.Path(folder) / 'checkpoints', 1)

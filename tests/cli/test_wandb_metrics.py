@@ -25,6 +25,7 @@ def config(tmp_path):
     changes = {
         'model.N': 1, 'model.d_model': 16, 'model.d_ff': 16, 'model.h': 2, 'data.source': 'text',
         'data.dir': str(tmp_path), 'data.tokenizer': 'bytes', 'data.max_len': 16, 'data.batch_tokens': 256,
+        'data.batching': 'packed', 'data.row_len': 16,
         'data.train': 'text', 'data.dev': 'text[:10%]', 'data.test': 'text[:10%]', 'train.steps': STEPS,
         'train.warmup_steps': 2, 'train.log_every': 1, 'train.eval_every': 2, 'decode.method': 'greedy',
         'decode.extra_len': 2,

@@ -178,12 +178,11 @@ def test_calls_of_run_are_understood(page, monkeypatch):
 
 
 @pytest.mark.parametrize('page', PAGES)
-@pytest.mark.parametrize('program', PROGRAMS)
-def test_calls_of_experiments_are_understood(page, program):
-    module = PROGRAMS[program]
-    for words in calls(page, f'experiments.{program}'):
-        if words and '--help' not in words:
-            flags.parse([program, *words], main.Program(program, '', module.COMMANDS, module.FLAGS))
+def test_calls_of_experiments_are_understood(page):
+    for program, module in PROGRAMS.items():
+        for words in calls(page, f'experiments.{program}'):
+            if words and '--help' not in words:
+                flags.parse([program, *words], main.Program(program, '', module.COMMANDS, module.FLAGS))
 
 
 def flags_of(program: str) -> set[str]:
@@ -197,6 +196,8 @@ def test_the_pages_show_calls():
     }
     assert ['--config.model.positions=none'] in calls_of_run('README.md')
     assert any('run' in words for words in calls('experiments/README.md', 'experiments.sweep'))
+    called = {name for name in PROGRAMS for page in PAGES if any(calls(page, f'experiments.{name}'))}
+    assert called == {*PROGRAMS}
 
 
 @pytest.mark.parametrize('page', PAGES)

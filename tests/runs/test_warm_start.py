@@ -78,7 +78,7 @@ def texts(tmp_path_factory) -> list[pathlib.Path]:
 @pytest.fixture(scope='module')
 def origin(texts, tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp('runs') / 'origin'
-    assert train(folder, texts[0]) == 0
+    assert train(folder, texts[0], '--no-evaluation') == 0
     return folder
 
 
@@ -86,7 +86,7 @@ def origin(texts, tmp_path_factory) -> pathlib.Path:
 def warmed(origin, texts, tmp_path_factory) -> pathlib.Path:
     """Trains on other text, from the first step of `origin`."""
     folder = tmp_path_factory.mktemp('runs') / 'warm'
-    assert train(folder, texts[1], f'--init_from={origin}:1') == 0
+    assert train(folder, texts[1], f'--init_from={origin}:1', '--no-evaluation') == 0
     return folder
 
 
@@ -181,11 +181,11 @@ def test_it_starts_where_the_other_run_was_and_not_as_the_seed_says(origin, warm
 
 def test_a_resumed_warm_start_ends_as_one_that_ran_through(origin, warmed, texts, tmp_path, capfd):
     flag = f'--init_from={origin}:1'
-    assert train(tmp_path / 'w', texts[1], flag, **{'train.steps': 1}) == 0
+    assert train(tmp_path / 'w', texts[1], flag, '--no-evaluation', **{'train.steps': 1}) == 0
     assert f'{origin}, checkpoint 1 (step 1): ' in capfd.readouterr().err
     # Without the flag it keeps its start, and the other run is no longer needed.
     gone = origin.rename(origin.with_name('gone'))
-    assert train(tmp_path / 'w', texts[1]) == 0
+    assert train(tmp_path / 'w', texts[1], '--no-evaluation') == 0
     gone.rename(origin)
     assert result_of(tmp_path / 'w')['params_sha256'] == result_of(warmed)['params_sha256']
     assert result_of(tmp_path / 'w')['init_from'] == result_of(warmed)['init_from']
@@ -197,7 +197,7 @@ def test_a_training_that_was_killed_before_its_first_checkpoint_starts_there_aga
 ):
     shutil.copytree(warmed, tmp_path / 'w')
     shutil.rmtree(tmp_path / 'w' / 'checkpoints')
-    assert train(tmp_path / 'w', texts[1], f'--init_from={origin}:1') == 0
+    assert train(tmp_path / 'w', texts[1], f'--init_from={origin}:1', '--no-evaluation') == 0
     assert result_of(tmp_path / 'w')['params_sha256'] == result_of(warmed)['params_sha256']
     # The other run has changed since.
     shutil.rmtree(tmp_path / 'w' / 'checkpoints')

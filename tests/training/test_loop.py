@@ -153,8 +153,8 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
 
 @pytest.mark.parametrize(
     ('kind', 'prng', 'devices', 'accumulate'),
-    # Each kind on all devices, and in chunks on some; all numbers of either over the kinds together.
-    [(kind, 'threefry', 8, 1) for kind in KINDS]
+    # Each kind in chunks on some devices; all numbers of either over the kinds together.
+    [('transformer', 'threefry', 8, 1)]
     + [(kind, 'threefry', 2, 4) for kind in KINDS]
     + [('transformer', 'rbg', 4, 2), ('decoder', 'rbg', 1, 4)],
 )
@@ -183,7 +183,7 @@ def shard_update(step, devices):
 
 def test_an_update_by_shard_map_is_the_same(use_devices):
     use_devices(2)
-    config = config_of('transformer')
+    config = config_of('decoder')
     step = functools.partial(train_step, config, sums_of(config))
 
     def updated(update):
@@ -231,12 +231,13 @@ def test_a_loss_that_couples_rows_couples_those_of_one_microbatch(use_devices):
     assert expected[1]['loss'] == pytest.approx(-sum(np.trace(one) for one in logp), rel=1e-5)
 
 
-@pytest.mark.parametrize('prng', ['threefry', 'rbg'])
-def test_gradients_do_not_depend_on_rematerialisation(use_devices, prng, kind='transformer'):
+def test_gradients_do_not_depend_on_rematerialisation(use_devices):
+    """With rbg's keys, here. With threefry's, the test below compares a training."""
     use_devices(2)
-    found = gradients_of(configs.replace(config_of(kind, prng=prng, accumulate=2), {'model.remat': True}))
+    config = config_of('transformer', prng='rbg', accumulate=2)
+    found = gradients_of(configs.replace(config, {'model.remat': True}))
     use_devices(1)
-    assert_same(found, gradients_on_one_device(kind, prng))
+    assert_same(found, gradients_on_one_device('transformer', 'rbg'))
 
 
 @pytest.mark.parametrize('kind', LAYERED)
@@ -324,16 +325,12 @@ def losses_of(config: Config, steps: int = 20) -> list[float]:
     return [*losses, float(optax.tree.norm([leaf for path, leaf in leaves if not is_key_bias(path)]))]
 
 
-@pytest.mark.parametrize(
-    ('kind', 'changes'),
-    [('transformer', {'prng': 'rbg'}), ('decoder', CHOICES)],
-    ids=['rbg', 'choices'],
-)
-def test_losses_stay_the_same_over_20_steps(use_devices, kind, changes):
+def test_losses_stay_the_same_over_20_steps(use_devices):
+    """The optimizer's state and the keys of each step, which no kind of model changes."""
     found = []
     for devices, accumulate in ((1, 1), (8, 1), (2, 4)):
         use_devices(devices)
-        found.append(losses_of(config_of(kind, accumulate=accumulate, **changes)))
+        found.append(losses_of(config_of('decoder', prng='rbg', accumulate=accumulate, **CHOICES)))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-4)
     assert found[0][-2] < found[0][0]
@@ -474,7 +471,7 @@ def test_a_longer_training_after_an_unscored_last_step(trainings, monkeypatch):
 
 def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     use_devices(1)
-    config, other = config_of(), config_of(seed=1)
+    config, other = config_of('decoder'), config_of('decoder', seed=1)
     keys = [
         jax.random.key_data(dropout_key(c, jnp.int32(step))).tolist()
         for c in (config, other)
@@ -482,7 +479,7 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     ]
     assert len({tuple(key) for key in keys}) == 4
     # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
-    rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0))
+    rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0, config))
     both = parallel.to_devices(rows, 2)
     params = initial_state(config).params
 
@@ -625,16 +622,16 @@ def test_the_type_in_which_gradients_are_summed(use_devices):
     use_devices(4)
 
     def summed(dtype: str) -> np.ndarray:
-        config = configs.replace(config_of(), {'train.gradient_dtype': dtype})
+        config = configs.replace(config_of('decoder'), {'train.gradient_dtype': dtype})
         state = parallel.replicate(initial_state(config)._replace(step=jnp.int32(7)))
-        state, sums = mapped_update(config)(state, parallel.to_devices(batch_of(7), 8))
+        state, sums = mapped_update(config)(state, parallel.to_devices(batch_of(7, config), 8))
         # Adam's first mean is the gradient times 1 - beta1.
         scale = sums['weight'] / (1 - config.train.beta1)
         means = jax.tree.leaves(optax.tree.get(state.optimizer, 'mu'))
         return np.concatenate([np.ravel(mean * scale) for mean in means])
 
     exact, rounded = summed('float32'), summed('bfloat16')
-    on_one = jax.tree.leaves(gradients_on_one_device('transformer', 'threefry')[0])
+    on_one = jax.tree.leaves(gradients_on_one_device('decoder', 'threefry')[0])
     np.testing.assert_allclose(exact, np.concatenate([np.ravel(g) for g in on_one]), rtol=1e-4, atol=1e-5)
     in_bfloat16 = lambda x: np.isclose(x, np.asarray(jnp.bfloat16(x), np.float32), rtol=1e-5, atol=0)
     assert in_bfloat16(rounded).all() and not in_bfloat16(exact).all()

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -171,8 +172,19 @@ def test_words_are_refused_as_pieces(trained):
 
 
 def test_the_command_and_the_scores(trained, monkeypatch, capfd):
-    scores = trained.result()['scores']['test']
-    assert 0 <= scores['exact']['score'] <= scores['f1']['score'] <= 100 and 'perplexity' not in scores
+    scores, data = trained.result()['scores']['test'], pathlib.Path(trained.config.data.dir)
+    [article] = json.loads((data / 'test.json').read_text())['data']
+    lines = (trained.folder / 'translations' / 'test.latest.txt').read_text().split('\n')[:-1]
+    exact, f1 = [], []
+    for line, paragraph in zip(lines, article['paragraphs'], strict=True):
+        # Of one word, or none.
+        gold = [one['text'].lower() for one in paragraph['qas'][0]['answers']]
+        words = [word for word in line.lower().replace('.', '').split() if word != 'the']
+        exact.append(words == gold)
+        f1.append(2 * (gold[0] in words) / (1 + len(words)) if gold else not words)
+    assert scores['exact']['score'] == pytest.approx(100 * np.mean(exact))
+    assert scores['f1']['score'] == pytest.approx(100 * np.mean(f1))
+    assert 'perplexity' not in scores
     context = 'the old dog sleeps . It lives in Oslo now .'
     given = f'Where is it?\t{context}\nno tab\n'
     monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(given.encode())))

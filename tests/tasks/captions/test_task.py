@@ -199,9 +199,8 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, datase
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    result = toys.interrupted(CONFIG, tmp_path / 'run', 3)
-    whole = json.loads((trained / 'result.json').read_text())
-    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    result = toys.resumed(trained, tmp_path / 'run', 2, evaluate=False)
+    assert result['params_sha256'] == json.loads((trained / 'result.json').read_text())['params_sha256']
     assert len((trained / 'translations' / 'test.latest.txt').read_text().splitlines()) == 8
     last = [json.loads(line) for line in (trained / 'metrics.jsonl').read_text().splitlines()][-1]
     assert {'dev_loss', 'dev_facts', 'dev_cider', 'dev_bleu'} <= last.keys()

@@ -13,7 +13,7 @@ import transformer
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import config_dict, resolve
-from transformer.runs.workdir import Run
+from transformer.runs import warm_start
 
 SMALL = {
     'model.N': 1,
@@ -57,9 +57,9 @@ def trained(tmp_path_factory) -> pathlib.Path:
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    result = toys.interrupted(CONFIG, tmp_path / 'run', 3)
+    result = toys.resumed(trained, tmp_path / 'run', 2, evaluate=False)
     whole = json.loads((trained / 'result.json').read_text())
-    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    assert result['params_sha256'] == whole['params_sha256']
     assert (whole['tokens'], whole['scores']['test']['images']) == (4 * 64, 40)
     metrics = [json.loads(line) for line in (trained / 'metrics.jsonl').read_text().splitlines()]
     assert metrics[0]['guess'] == pytest.approx(np.log(8)) and metrics[0]['scale'] == pytest.approx(1 / 0.07)
@@ -118,15 +118,13 @@ def test_a_tower_starts_from_a_run_of_its_own(trained, tmp_path):
     """The encoder of images, from a training on the classes of pictures."""
     small = {key: value for key, value in SMALL.items() if key != 'data.test'}
     images = {'train.task': 'images', 'images.patch': 16, 'data.source': 'pictures', 'data.batch_tokens': 320}
-    action.run_training(
-        resolve(config_dict(small | images)), epath.Path(tmp_path / 'images'), '', evaluate=False
-    )
+    once = {'train.steps': 1, 'train.checkpoint_every': 1}
+    toys.trained(resolve(config_dict(small | images | once)), tmp_path / 'images', evaluate=False)
     start = [f'image={tmp_path / "images"}', f'text={trained}:2']
     with pytest.raises(Exception, match='shares no parameter'):
         action.run_training(CONFIG, epath.Path(tmp_path / 'new'), '', init_from=start, evaluate=False)
-    start = [f'image={tmp_path / "images"}']
-    action.run_training(CONFIG, epath.Path(tmp_path / 'new'), '', init_from=start, evaluate=False)
-    record = Run.open(epath.Path(tmp_path / 'new')).start()
+    start = warm_start.origins([f'image={tmp_path / "images"}'])
+    record = warm_start.start(CONFIG, start, epath.Path(tmp_path / 'new')).record
     shapes = {name for name in record['left'] if name.startswith('image/')}
     assert shapes == {'image/projection/kernel', 'image/head/kernel', 'image/head/bias'}
     assert 'image/class_token' in record['taken'] and 'image/patch/bias' in record['taken']

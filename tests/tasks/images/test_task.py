@@ -230,9 +230,7 @@ def test_warm_start_with_another_grid(place):
 
 def test_training_that_starts_with_another_grid(trained, digits, tmp_path):
     options = OPTIONS | {'data.dir': str(digits), 'images.patch': 3, 'model.max_len': 5, 'train.steps': 1}
-    action.run_training(
-        resolve(config_dict(options)), epath.Path(tmp_path / 'run'), '', init_from=(str(trained),)
-    )
+    toys.trained(resolve(config_dict(options)), tmp_path / 'run', (str(trained),), evaluate=False)
     start = Run.open(epath.Path(tmp_path / 'run')).start()
     assert start['resized'] == ['positions/table'] and 'positions/table' in start['taken']
     assert list(start['left']) == ['patch/kernel']

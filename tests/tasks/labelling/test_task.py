@@ -34,14 +34,13 @@ def texts(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope='module', params=['transformer', 'recurrent'])
-def trained(request, texts, tmp_path_factory):
-    recurrent = {'model__kind': 'recurrent', 'model__bidirectional': True}
+@pytest.fixture(scope='module')
+def trained(texts, tmp_path_factory):
     config = toys.config_of(
         texts, train__task='labelling', data__source='conll', data__train='train.conll',
-        data__dev='dev.conll', data__test='test.conll', **(recurrent if request.param == 'recurrent' else {}),
+        data__dev='dev.conll', data__test='test.conll',
     )  # fmt: skip
-    return toys.trained(config, tmp_path_factory.mktemp('runs') / request.param)
+    return toys.trained(config, tmp_path_factory.mktemp('runs') / 'run')
 
 
 def sentences_of(texts):

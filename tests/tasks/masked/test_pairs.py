@@ -1,6 +1,5 @@
 """Pairs of texts: their pieces, types and classes by definition; the loss in numpy; devices; resuming."""
 
-import json
 import pathlib
 
 import jax
@@ -190,6 +189,18 @@ def random_params(config: Config) -> dict:
     return jax.tree.map(draw, initial_state(config).params)
 
 
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def classes_of(config: Config, params: dict, batch: dict) -> np.ndarray:
+    """Computes the log-probabilities of each pair's classes from the vector of its first piece."""
+    read = {name: batch[name] for name in ('text', 'types')}
+    first = np.float64(programs.apply(config, params, read, method='outputs'))[:, 0]
+    linear = lambda x, of: x @ params[of]['kernel'] + params[of]['bias']
+    return log_softmax(linear(np.tanh(linear(first, 'pooler')), 'next_sentence'))
+
+
 def test_the_loss_in_numpy(config, dataset):
     config = configs.replace(
         config, {'model.P_drop': 0.0, 'model.P_drop_embedding': 0.0, 'train.eps_ls': 0.0}
@@ -199,12 +210,9 @@ def test_the_loss_in_numpy(config, dataset):
     # An empty row has no part in the loss; the microbatches have unequal numbers of hidden pieces.
     batch['text'].segments[-1], batch['weight'][-1], batch['weight'][:4, 2:] = 0, 0.0, 0.0
     read = {name: batch[name] for name in ('text', 'types')}
-    log_softmax = lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))
-    first = np.float64(programs.apply(config, params, read, method='outputs'))[:, 0]
-    linear = lambda x, of: x @ params[of]['kernel'] + params[of]['bias']
-    classes = log_softmax(linear(np.tanh(linear(first, 'pooler')), 'next_sentence'))
+    classes = classes_of(config, params, batch)
     logp = log_softmax(np.float64(programs.apply(config, params, read)))
-    rows = np.arange(len(first))
+    rows = np.arange(len(classes))
     hidden = -logp[rows[:, None], batch['places'], batch['target']] * batch['weight']
     present = batch['text'].segments[:, 0] > 0
     lost = -classes[rows, batch['next']] * present
@@ -267,13 +275,27 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, config
 
 
 def test_a_killed_training_ends_as_one_that_was_not(run, tmp_path):
-    result = toys.resumed(run.folder, tmp_path / 'run', 2)
-    whole = json.loads((run.folder / 'result.json').read_text())
-    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
-    assert 0 <= result['scores']['dev']['next_accuracy'] <= 1 and result['scores']['dev']['next_loss'] > 0
-    # A text alone has the first type.
+    result = toys.resumed(run.folder, tmp_path / 'run', 2, evaluate=False)
+    assert result['params_sha256'] == run.result()['params_sha256']
+
+
+def test_scores_of_pairs(run, config, dataset):
+    """Recomputed from the logits of all pairs of dev."""
     trained, _ = restore.load(run)
-    assert task_of(run.config).verbs['embed'](trained, ['the dog']).shape == (1, 16)
+    params = jax.device_get(trained.params)
+    rows, scores = task_of(config).batches(config, dataset, 'dev'), run.result()['scores']['dev']
+    right, lost = [], []
+    for step in range(rows.steps_per_epoch):
+        batch = rows.batch(step)
+        present = batch['text'].segments[:, 0] > 0
+        classes, following = classes_of(config, params, batch)[present], batch['next'][present]
+        right += (classes.argmax(axis=1) == following).tolist()
+        lost += (-classes[np.arange(len(classes)), following]).tolist()
+    assert len(right) > 8
+    assert scores['next_accuracy'] == pytest.approx(np.mean(right), rel=1e-5)
+    assert scores['next_loss'] == pytest.approx(np.mean(lost), rel=1e-5)
+    # A text alone has the first type.
+    assert task_of(config).verbs['embed'](trained, ['the dog']).shape == (1, 16)
 
 
 def test_blank_batches_have_the_arrays_of_training(config, dataset):

@@ -268,10 +268,10 @@ def test_padding_packing_and_order_change_nothing(changes):
 
 
 def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
-    result = toys.resumed(trained, tmp_path / 'run', 2)
+    result = toys.resumed(trained, tmp_path / 'run', 2, evaluate=False)
     whole = json.loads((trained / 'result.json').read_text())
-    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
-    assert set(result['scores']['dev']) >= {'loss', 'perplexity', 'accuracy', 'gaps'}
+    assert result['params_sha256'] == whole['params_sha256']
+    assert set(whole['scores']['dev']) >= {'loss', 'perplexity', 'accuracy', 'gaps'}
 
 
 def test_gaps_are_articles_that_the_sentence_decides():

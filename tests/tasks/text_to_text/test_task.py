@@ -236,8 +236,8 @@ def test_slips(folder, tmp_path, slip):
 
 
 def test_a_stopped_training_resumes_to_the_same_parameters(trained, tmp_path):
-    result, whole = toys.resumed(trained.folder, tmp_path / 'run', 2), trained.result()
-    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    result = toys.resumed(trained.folder, tmp_path / 'run', 2, evaluate=False)
+    assert result['params_sha256'] == trained.result()['params_sha256']
 
 
 def test_the_loss_is_translations():
