@@ -155,10 +155,11 @@ def over_cache(
     # All heads in one product: a head's query is zero at the features of others, and its mean is the part of
     # its own features.
     own = jnp.eye(heads, dtype=query.dtype)[None, :, None, :, None]
-    apart = (own * query.swapaxes(1, 2)[:, :, :, None]).reshape(sentences, heads, width, -1)
-    logits = jnp.einsum('BHQX,BPX->BHQP', apart, key, preferred_element_type=sum_type(query))
-    weights = _softmax(logits, query.shape[-1], mask, bias).astype(value.dtype)
-    means = jnp.einsum('BHQP,BPX->BHQX', weights, value).reshape(sentences, heads, width, heads, -1)
+    apart = (own * query.swapaxes(1, 2)[:, :, :, None]).reshape(sentences, heads * width, -1)
+    logits = jnp.einsum('BQX,BPX->BQP', apart, key, preferred_element_type=sum_type(query))
+    weights = _softmax(logits.reshape(sentences, heads, width, -1), query.shape[-1], mask, bias)
+    weights = weights.reshape(sentences, heads * width, -1).astype(value.dtype)
+    means = jnp.einsum('BQP,BPX->BQX', weights, value).reshape(sentences, heads, width, heads, -1)
     return jnp.einsum('BHQHE->BQHE', means).reshape(-1, 1, heads, means.shape[-1])
 
 
