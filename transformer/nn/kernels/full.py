@@ -154,13 +154,16 @@ def over_cache(
         return means.reshape(-1, 1, *means.shape[2:])
     # All heads in one product: a head's query is zero at the features of others, and its mean is the part of
     # its own features.
-    own = jnp.eye(heads, dtype=query.dtype)[None, :, None, :, None]
-    apart = (own * query.swapaxes(1, 2)[:, :, :, None]).reshape(sentences, heads * width, -1)
+    own = jnp.eye(heads, dtype=query.dtype)[None, None, :, :, None]
+    apart = (own * query[:, :, :, None]).reshape(sentences, width * heads, -1)
     logits = jnp.einsum('BQX,BPX->BQP', apart, key, preferred_element_type=sum_type(query))
-    weights = _softmax(logits.reshape(sentences, heads, width, -1), query.shape[-1], mask, bias)
-    weights = weights.reshape(sentences, heads * width, -1).astype(value.dtype)
-    means = jnp.einsum('BQP,BPX->BQX', weights, value).reshape(sentences, heads, width, heads, -1)
-    return jnp.einsum('BHQHE->BQHE', means).reshape(-1, 1, heads, means.shape[-1])
+    # Heads before the last axis: often 8 or 16, which a TPU need not pad.
+    logits = logits.reshape(sentences, width, heads, -1)
+    bias = None if bias is None else bias.swapaxes(1, 2)
+    weights = _softmax(logits, query.shape[-1], mask.swapaxes(1, 2), bias).astype(value.dtype)
+    means = jnp.einsum('BQP,BPX->BQX', weights.reshape(sentences, width * heads, -1), value)
+    means = means.reshape(sentences, width, heads, heads, -1)
+    return jnp.einsum('BQHHE->BQHE', means).reshape(-1, 1, heads, means.shape[-1])
 
 
 def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
