@@ -38,6 +38,12 @@ class Member(NamedTuple):
 
 
 _BERT = 'google-research/bert'
+
+
+def _hour(task: str) -> tuple[str, ...]:
+    return tuple(f'pretraining/hour/{task}-masked-{seed}' for seed in (1, 2, 3))
+
+
 FAMILY = (
     Member('Transformer', 'grammar, translation', ('grammar',), 'bleu'),
     Member(
@@ -86,6 +92,23 @@ FAMILY = (
         'one attention layer', 'SST-2, dev',
         ('sst2/seed1', 'sst2/seed2', 'sst2/seed3'), 'accuracy',
         public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
+        'BERT, 2.5 M parameters', 'SST-2, dev', _hour('sst2'), 'accuracy',
+        public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member('BERT, 2.5 M parameters', 'TREC, a tenth of train', _hour('trec'), 'accuracy'),
+    Member(
+        'BERT, 2.5 M parameters', 'CoLA, dev in domain', _hour('cola'), 'matthews', 'dev',
+        public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
+        'BERT, 2.5 M parameters', 'MRPC, validation', _hour('mrpc'), 'f1',
+        public=Public('0.811', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+    ),
+    Member(
+        'BERT, 2.5 M parameters', 'RTE, dev', _hour('rte'), 'accuracy',
+        public=Public('57.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
     ),
     Member(
         'MiniLM, fine-tuned', 'SST-2, dev', ('minilm/sst2',), 'accuracy',
