@@ -48,7 +48,8 @@ def hypotheses(
     results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
     tokens = encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
-    on_done(tokens.count([]))
+    if empty := tokens.count([]):
+        on_done(empty)
     rows = search(
         trained,
         generate.Asked(settings, best, extend=False, grammar=grammar),
