@@ -462,6 +462,12 @@ def test_what_means_nothing_for_a_form_is_refused(form, option):
         resolve(config_dict({**SMALL, **TRANSFORMERS[form], option[0]: option[1]}))
 
 
+@pytest.mark.parametrize('task', ['answers', 'contrastive', 'words'])
+def test_a_task_without_distributions_has_no_smoothing(task):
+    with pytest.raises(ConfigError, match=r'train\.eps_ls=0\.2'):
+        resolve(config_dict({'train.task': task, 'train.eps_ls': 0.2}))
+
+
 MEANINGLESS = [
     ({}, 'model.cell', 'gru'),
     ({}, 'model.residual', True),

@@ -194,6 +194,7 @@ BLEU = {'best_by': 'bleu', 'watch_every': 4, 'checkpoint_every': 4}
         ({'clip_norm': -1.0}, ['train.clip_norm=-1.0', 'at least 0']),
         ({'ema': 1.0}, ['train.ema=1.0']),
         ({'lr_constant': math.inf}, ['train.lr_constant=inf', 'finite']),
+        ({'lr_constant': 0.5, 'peak_lr': 0.1}, ['train.lr_constant=0.5', 'train.peak_lr=0.1']),
         (
             {'ema': 0.9, 'average_last': 2, 'average_every': 1, 'checkpoint_every': 1},
             ['average_last=2', 'ema'],

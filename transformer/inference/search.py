@@ -225,7 +225,7 @@ def top_k(x: Float[Array, 'B W V'], k: int) -> tuple[Float[Array, 'B k'], Int[Ar
     rows, width, length = x.shape
     if width * length <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x.reshape(rows, -1), k))
-    # Blocks within a part need no copy: on TPUs a part's numbers are contiguous, those of a row are not.
+    # A block is within one of the W parts, because a TPU would copy the whole row to join them.
     size = next((n for n in (_LANES, *range(_BLOCK, _BLOCK // 2, -1)) if length % n == 0), None)
     if size is None:
         # The last block is padded after all numbers of the row, so that ties go to the row's numbers.
