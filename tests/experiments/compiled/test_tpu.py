@@ -14,6 +14,7 @@ from experiments import benchmark, sweep
 from experiments.compiled import hlo, lower, tpu
 from transformer import config as configs
 from transformer.config import ConfigError
+from transformer.nn import models
 
 ROWS, WIDTH, TRIPS = 8, 32, 5
 KNOWN = r'"known_trip_count":\{"n":"\d+"\},?'
@@ -256,6 +257,11 @@ def test_the_bytes_that_a_step_of_a_search_reads():
     memory = 2 * (2 * 8 * 16 * 4 + 8 * 4)  # keys, values and segments
     found = lower.step_bytes(config, 2) - lower.step_bytes(config, 1)
     assert found == caches + memory + length * 4 + state
-    # The parameters are counted in the model's type.
-    half = configs.replace(config, {'model.dtype': 'bfloat16'})
-    assert lower.step_bytes(half, 1) < 0.51 * lower.step_bytes(config, 1) + found
+    # The rest are the parameters outside the encoder, in the model's type.
+    leaves = jax.tree_util.tree_leaves_with_path(models.parameter_shapes(config))
+    numbers = sum(leaf.size for path, leaf in leaves if "['encoder']" not in jax.tree_util.keystr(path[:1]))
+    assert 0 < numbers < sum(leaf.size for _, leaf in leaves)
+    for dtype, size in {'float32': 4, 'bfloat16': 2}.items():
+        of_type = configs.replace(config, {'model.dtype': dtype})
+        one, two = (lower.step_bytes(of_type, count) for count in (1, 2))
+        assert 2 * one - two == size * numbers

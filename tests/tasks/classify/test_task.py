@@ -65,6 +65,16 @@ def trained(request, texts, tmp_path_factory):
     return toys.trained(config_of(texts, **changes), tmp_path_factory.mktemp('runs') / request.param)
 
 
+def test_the_config_that_data_complete_is_that_of_the_same_training(texts, tmp_path):
+    """The number of classes and the schedule's end are in the work directory, not in the user's config."""
+    config = config_of(texts, train__steps=100_000, train__epochs=2.0, train__schedule='linear')
+    assert config.classify.classes is None
+    first = toys.trained(config, tmp_path / 'run', evaluate=False)
+    assert (first.config.classify.classes, first.config.train.decay_steps) == (3, first.result()['steps'])
+    again = toys.trained(config, tmp_path / 'run', evaluate=False)
+    assert again.result()['params_sha256'] == first.result()['params_sha256']
+
+
 def lines_of(texts, split='test'):
     return [line.split('\t') for line in (texts / f'{split}.tsv').read_text().splitlines()[1:]]
 
