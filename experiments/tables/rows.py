@@ -190,6 +190,20 @@ FURTHER = (
     _further('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
 )
 
+# A small batch has fewer microbatches, which only decide how sums are rounded.
+_EIGHTH = {'data.batch_tokens': 4096}
+_EIGHTH_AT_SCALE = {
+    scale: {'data.batch_tokens': tokens, 'train.microbatches': 1}
+    for scale, tokens in (('multi30k', 256), ('grammar', 128))
+}
+OMISSIONS = (
+    _further('base', {}),
+    _further('eighth-batch', _EIGHTH, at_scale=_EIGHTH_AT_SCALE),
+    _further('eighth-batch-same-tokens', {**_EIGHTH, 'train.steps': 800_000}, at_scale=_EIGHTH_AT_SCALE),
+    _further('no-warm-up', {'train.warmup_steps': 1}, source='§5.3'),
+    _further('no-smoothing', {'train.eps_ls': 0.0}, source='§5.4'),
+    _further('untied', {'model.tie_embeddings': 'none'}, source='§3.4'),
+)
 
 _language = functools.partial(Row, scale='language')
 LANGUAGE = (
@@ -287,6 +301,7 @@ TABLES = {
     '4': Table(TABLE_4, 'test', ('f1', 'complete', 'exact', 'repaired'), f'{_PAPER}, Table 4', 'transformer'),
     # With base, because these rows, too, change base.
     'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),
+    'omissions': Table(OMISSIONS, 'test', ('perplexity', 'bleu')),
     'language': Table(LANGUAGE, 'dev'),
     'architectures': Table(
         ARCHITECTURES, 'test', ('perplexity', 'bleu', *_BY_LENGTH, *_OF_NAMES), base='transformer', speed=True

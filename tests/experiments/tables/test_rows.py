@@ -107,7 +107,7 @@ TREEBANKS = ('wsj', 'craft', 'genia', 'grammar-trees')
 @pytest.mark.parametrize(
     'table, scale',
     [
-        *((table, scale) for table in ('2', '3', 'further') for scale in TRANSLATION),
+        *((table, scale) for table in ('2', '3', 'further', 'omissions') for scale in TRANSLATION),
         ('3', 'language'),
         ('language', 'language'),
         ('architectures', 'captions'),
@@ -128,7 +128,15 @@ def test_rows_are_possible_and_different_at_every_scale(table, scale):
 
 def test_every_table_and_scale_is_tested():
     assert {*TRANSLATION, *TREEBANKS, 'language', 'captions', 'names'} == set(scales.SCALES)
-    assert {'2', '3', '4', 'further', 'language', 'architectures'} == set(tables.TABLES)
+    assert {'2', '3', '4', 'further', 'omissions', 'language', 'architectures'} == set(tables.TABLES)
+
+
+@pytest.mark.parametrize('scale', TRANSLATION)
+def test_an_eighth_of_the_batch_has_equal_updates_or_equal_tokens(scale):
+    base, *eighths = (scales.config(row, scale) for row in tables.OMISSIONS[:3])
+    assert [8 * config.data.batch_tokens for config in eighths] == 2 * [base.data.batch_tokens]
+    assert [config.train.steps for config in eighths] == [base.train.steps, 8 * base.train.steps]
+    assert [config.train.warmup_steps for config in eighths] == 2 * [base.train.warmup_steps]
 
 
 @pytest.mark.parametrize('scale, base', [('captions', multi30k), ('names', names)])
@@ -287,7 +295,7 @@ def test_rows_of_a_grid_have_different_names():
 
 def test_unknown_names():
     for call, part in (
-        (lambda: tables.rows('5'), '--table=5: choose one of 2, 3, 4, further, language, architectures'),
+        (lambda: tables.rows('5'), '--table=5: choose one of 2, 3, 4, further, omissions'),
         (lambda: tables.rows('3', 'A1,A9'), '--rows=A9: table 3 has base, A1'),
         (lambda: scales.scale_config('huge'), '--scale=huge: choose one of paper'),
     ):
