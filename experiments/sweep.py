@@ -23,6 +23,7 @@ from experiments.compiled import tpu
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from experiments.tables.table import printed_scores
 from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers, parse_pairs
 from transformer.cli.main import run_program
@@ -152,7 +153,7 @@ def _rows(values: flags.FlagValues) -> tuple[tables.Row, ...]:
     """
     rows, table = tables.rows(_table(values), values.rows), tables.table(_table(values))
     config = scales.config(rows[0], _scale(values), _different(values))
-    if not tables.scores(table, task_of(config)):
+    if not printed_scores(table, task_of(config)):
         raise ConfigError(
             f"--scale={_scale(values)}: trains {config.train.task}, which has none of this table's scores "
             f'({", ".join(table.measures)}); choose a scale of another task'

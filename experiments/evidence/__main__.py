@@ -1,16 +1,18 @@
-"""Measures how sure the paper's numbers are, and predicts its perplexities.
+"""Measures how sure the paper's numbers are, predicts its perplexities, and shows what omissions cost.
 
     python -m experiments.evidence noise
     python -m experiments.evidence predict
+    python -m experiments.evidence omissions
 
-Both print tables from committed results within a minute.
+All print tables from committed results within a minute.
 """
 
+import functools
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-from experiments.evidence import noise_tables, prediction_tables, sealed, sections, trainings
+from experiments.evidence import noise_tables, omissions, prediction_tables, sealed, sections, trainings
 from experiments.evidence.sections import Section
 from experiments.rendering import formats
 from transformer import files
@@ -29,6 +31,14 @@ def print_noise(call: Call) -> None:
 def print_predictions(call: Call) -> None:
     """Prints the paper's perplexities as small trainings predict them, and the sealed predictions."""
     _print(call, prediction_tables.sections)
+
+
+def print_omissions(call: Call) -> None:
+    """Prints what omissions cost; with --count it first counts BLEU of the outputs by other rules."""
+    folder = pathlib.Path(call.flags.workdir or omissions.COMMITTED)
+    if call.flags.count:
+        omissions.count(folder)
+    _print(call, functools.partial(omissions.sections, folder))
 
 
 def _print(call: Call, make: Callable[[], list[Section]]) -> None:
@@ -65,6 +75,13 @@ COMMANDS = {
         ('format',),
         examples=('{}',),
     ),
+    'omissions': Command(
+        'Prints what it costs to omit one thing in training (the rows of the table omissions), in averaging '
+        "or search (later evaluations of base's runs), or in counting BLEU.",
+        print_omissions,
+        ('workdir', 'count', 'format'),
+        examples=('{}', '{} --workdir=runs/omissions --count'),
+    ),
     'collect': Command(
         'Extracts the final scores of public trainings from the lines of FOLDER/runs.tsv, one an evaluation.',
         collect,
@@ -81,6 +98,8 @@ COMMANDS = {
 }
 FLAGS = {
     'format': Flag(str, 'terminal', 'the format of the tables', 'NAME', choices=tuple(_FORMATS)),
+    'workdir': Flag(str, None, 'the folder of a sweep (default: the committed one)', 'FOLDER'),
+    'count': Flag(bool, False, 'count BLEU of the outputs of base by other rules, too, and keep it there'),
     'output': Flag(str, 'runs/evidence.json', 'the file to write', 'FILE'),
     'date': Flag(str, None, 'the day on which the predictions are made, such as 2026-11-27', 'DATE'),
 }

@@ -8,6 +8,7 @@ from experiments.reports.differences import Difference
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
+from experiments.tables.table import printed_scores
 from transformer.tasks import task_of
 
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
@@ -30,5 +31,5 @@ def changes(folder: str) -> dict[str, Difference]:
     """
     sweep = comparison(folder)
     loss_only = tables.Table((), sweep.table.split, ('loss',))
-    (loss,) = tables.scores(loss_only, task_of(sweep.base_row().config))
+    (loss,) = printed_scores(loss_only, task_of(sweep.base_row().config))
     return {name: each for name, each in differences.differences(sweep, loss).items() if each.over_seeds}

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.sweeps import runs
-from experiments.tables.rows import TEST_SETS
+from experiments.tables.table import TEST_SETS
 from transformer.config import ConfigError
 
 FILE = pathlib.Path(__file__).with_name('wmt17_de-en.json')

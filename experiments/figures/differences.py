@@ -8,7 +8,7 @@ import matplotlib
 from experiments.reports import results
 from experiments.reports.differences import Difference, correlation, differences
 from experiments.sweeps import runs
-from experiments.tables.rows import Row
+from experiments.tables.table import Row
 from transformer.config import ConfigError
 
 matplotlib.use('agg')

@@ -8,8 +8,7 @@ from experiments.rendering.formats import Column
 from experiments.reports import printed
 from experiments.reports.differences import Difference, SentenceTests, differences
 from experiments.reports.results import Comparison, Measured
-from experiments.tables import rows as tables
-from experiments.tables.rows import Score
+from experiments.tables.table import NONE, Score, shown, values_of
 from transformer import config as configs
 from transformer.nn import cost
 
@@ -58,7 +57,7 @@ def _options(comparison: Comparison) -> list[Column]:
     for key, name in short_names(comparison.options).items():
         texts = [option(row, base, key) for row in comparison.rows]
         changed = any(text for row, text in zip(comparison.rows, texts, strict=True) if row is not base)
-        if changed and set(texts) != {tables.NONE}:
+        if changed and set(texts) != {NONE}:
             shown.append(Column(name, 'option', texts))
     others = [
         ', '.join(f'{k.partition(".")[2]}={v}' for k, v in row.changed.items() if k not in comparison.options)
@@ -80,15 +79,15 @@ def option(row: Measured, base: Measured, key: str) -> str:
       The text: '' if the value is base's, and a dash if the option does not apply to the row's model.
     """
     written, base_written = (configs.flatten(config)[key] for config in (row.written, base.written))
-    ours, theirs = (tables.values_of(config, [key])[key] for config in (row.config, base.config))
+    ours, theirs = (values_of(config, [key])[key] for config in (row.config, base.config))
     if ours is None:
-        return tables.NONE
+        return NONE
     # A row that is written for no scale has only the values of this one.
     is_written = None not in (row.row.scale, base.row.scale)
     if row is not base and ours == theirs and (written == base_written or not is_written):
         return ''
-    shown = tables.shown(key, written)
-    return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
+    text = shown(key, written)
+    return text if written == ours else f'{text} → {shown(key, ours)}'
 
 
 def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -> list[Column]:
@@ -191,7 +190,7 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
             {
                 'row': row.row.name,
                 'source': row.row.source or None,
-                **tables.values_of(row.config, (*comparison.options, *others)),
+                **values_of(row.config, (*comparison.options, *others)),
                 'runs_done': len(row.done),
                 'runs_missing': len(row.missing),
                 'scored_as_base': not row.is_unlike if row.done else None,

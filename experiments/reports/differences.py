@@ -12,7 +12,7 @@ import scipy.stats
 from etils import epath
 
 from experiments.reports.results import Comparison, Done, Measured
-from experiments.tables.rows import Score
+from experiments.tables.table import Score
 from transformer.actions import data as run_data
 from transformer.config import ConfigError
 from transformer.runs import workdir
@@ -158,13 +158,13 @@ def sentence_tests(comparison: Comparison) -> SentenceTests:
     tests: dict[str, list[tuple[float, float]]] = {}
     for run in base.counted:
         others = {
-            row.row.name: _output(other, split, count)
+            row.row.name: read_output(other, split, count)
             for row, _ in pairs(comparison)
             for other in row.counted
             if other.pair == run.pair and not other.unlike
         }
         if others:
-            output = _output(run, split, count)
+            output = read_output(run, split, count)
             results = measure.significance(base.config, texts, output, list(others.values()))
             for name, test in zip(others, results, strict=True):
                 tests.setdefault(name, []).append(test)
@@ -176,7 +176,7 @@ def read_texts(folder: epath.PathLike, split: str) -> dict[str, list[str]]:
     return run_data.of_run(Run.open(folder)).texts(split)
 
 
-def _output(run: Done, split: str, count: int) -> list[str]:
+def read_output(run: Done, split: str, count: int) -> list[str]:
     """Reads the lines of a run that its training scored, one for each of `count` sentences."""
     entry = run.scores(split)
     try:

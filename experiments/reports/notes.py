@@ -9,7 +9,7 @@ from experiments.reports import columns, differences, printed, results
 from experiments.reports.differences import Correlation
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
-from experiments.tables import rows as tables
+from experiments.tables.table import values_of
 
 # Paths of scores that are means over tokens.
 PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
@@ -65,7 +65,7 @@ def _same_in_every_row(comparison: Comparison) -> Iterator[str]:
     """Yields the options of the table that no row changes."""
     base = comparison.base_row() or comparison.rows[0]
     others = [row for row in comparison.rows if row is not base]
-    values = tables.values_of(base.config, comparison.options)
+    values = values_of(base.config, comparison.options)
     same = [
         f'{name} {columns.option(base, base, key)}'
         for key, name in columns.short_names(comparison.options).items()

@@ -4,7 +4,7 @@ from experiments.evidence import noise
 from experiments.evidence.noise import Ceiling, Noise, NoiseVerdict
 from experiments.reports import differences
 from experiments.reports.results import Comparison
-from experiments.tables.rows import Score
+from experiments.tables.table import Score
 
 
 def noise_of(comparison: Comparison, score: Score) -> Noise | None:

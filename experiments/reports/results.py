@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from experiments.tables.table import OPTIONS, Score, printed_scores
 from transformer import config as configs
 from transformer import files
 from transformer.config import Config, ConfigError, Decode
@@ -80,7 +81,7 @@ class Comparison:
 
     title: str
     table: tables.Table  # has no rows if the runs belong to no table
-    scores: tuple[tables.Score, ...]  # printed for each row
+    scores: tuple[Score, ...]  # printed for each row
     options: tuple[str, ...]  # the options with columns of their own
     rows: tuple[Measured, ...]
     base: str = 'base'  # the name of the row that others are compared with
@@ -124,8 +125,8 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
         Comparison(
             title=f'Table {name} at the scale {scale}{changed}',
             table=table,
-            scores=tables.scores(table, task_of(rows[0].config)),
-            options=tables.OPTIONS,
+            scores=printed_scores(table, task_of(rows[0].config)),
+            options=OPTIONS,
             rows=rows,
             base=table.base,
             left_out=tuple(row.name for row in table.rows if row.name not in launched),
@@ -207,7 +208,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
         Comparison(
             title=f'{len(rows)} run{"s" if len(rows) > 1 else ""}',
             table=table,
-            scores=tables.scores(table, task_of(of_base)),
+            scores=printed_scores(table, task_of(of_base)),
             options=tuple(key for key in configs.OPTIONS if key in changed),
             rows=rows,
             base=base_name,

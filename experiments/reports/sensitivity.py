@@ -14,6 +14,7 @@ from experiments.reports.results import Comparison
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
 from experiments.tables import scales
+from experiments.tables.table import Score, shown
 from transformer import config as configs
 from transformer.config import ConfigError
 
@@ -77,7 +78,7 @@ def _options(sweeps: Sweeps) -> list[Column]:
     flat = [
         configs.flatten(scales.config(base, sweep.scale, sweep.different)) for sweep, _ in sweeps.values()
     ]
-    texts = {key: [tables.shown(key, values[key]) for values in flat] for key in keys}
+    texts = {key: [shown(key, values[key]) for values in flat] for key in keys}
     options = [Column(key, 'option', values) for key, values in texts.items() if len(set(values)) > 1]
     if not options:
         raise ConfigError(f'{", ".join(sweeps)}: differ in no option, such as --set=train.lr_constant=0.2')
@@ -100,7 +101,7 @@ def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
 
 
 def _shared(
-    comparisons: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
+    comparisons: Sequence[Comparison], score: Score, seeds: Sequence[int]
 ) -> tuple[list[list[Difference]], int]:
     """Returns each sweep's differences in the rows that have all seeds in all sweeps, and their number."""
     by_sweep = [differences.differences(comparison, score) for comparison in comparisons]

@@ -13,6 +13,7 @@ from experiments.rendering.formats import Column
 from experiments.speed import updates
 from experiments.tables import rows as tables
 from experiments.tables import scales
+from experiments.tables.table import OPTIONS, shown, values_of
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
@@ -109,7 +110,7 @@ def print_plan(
 def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object]) -> str:
     """Formats a row's changes of options that have no column, or returns '' if there are none."""
     changes = scales.changes(row, scale, different)
-    others = [f'{key}={value}' for key, value in changes.items() if key not in tables.OPTIONS]
+    others = [f'{key}={value}' for key, value in changes.items() if key not in OPTIONS]
     source = f' ({row.source})' if row.source else ''
     return f'{row.name}: {", ".join(others)}{source}' if others else ''
 
@@ -117,9 +118,9 @@ def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object])
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
     """Makes the columns of each row's options, and of the costs that follow from its config."""
     columns = [Column('row', 'row', [row.name for row in rows])]
-    values = [tables.values_of(config, tables.OPTIONS) for config in resolved]
-    for key in tables.OPTIONS:
-        texts = [tables.shown(key, of_row[key]) for of_row in values]
+    values = [values_of(config, OPTIONS) for config in resolved]
+    for key in OPTIONS:
+        texts = [shown(key, of_row[key]) for of_row in values]
         columns.append(Column(key.partition('.')[2], 'option', texts))
     parameters = list(map(nn_cost.model_parameters, resolved))
     flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
@@ -148,13 +149,13 @@ def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bo
             changes = scales.changes(row, name).items()
             texts.append(', '.join(_option(key, value) for key, value in changes if value != base[key]))
         columns.append(Column(name, 'text', [text or 'as base' for text in texts]))
-        sizes = [key for key in tables.OPTIONS if key not in ('model.d_k', 'model.d_v')]
+        sizes = [key for key in OPTIONS if key not in ('model.d_k', 'model.d_v')]
         notes.append(f'base at the scale {name}: {", ".join(_option(key, base[key]) for key in sizes)}')
     print(formats.markdown(columns, notes) if markdown else formats.terminal(columns, notes), end='')
 
 
 def _option(key: str, value: object) -> str:
-    return f'{key.partition(".")[2]} {tables.shown(key, value)}'
+    return f'{key.partition(".")[2]} {shown(key, value)}'
 
 
 def _numbers(heading: str, numbers: Iterable[float]) -> Column:

@@ -1,5 +1,5 @@
 """Tables as data: their rows, the scales at which they run, and tables in a user's own files."""
 
-from experiments.tables.rows import Measure, Row, Table
+from experiments.tables.table import Measure, Row, Table
 
 __all__ = ['Measure', 'Row', 'Table']

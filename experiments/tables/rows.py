@@ -1,120 +1,17 @@
-"""Tables as data: their rows, and the scores that a report prints for them.
+"""Tables as data: rows that change a base model, with the paper's numbers. A new ablation is one more line.
 
-A row is a change of a base model, with the paper's numbers. A new ablation is one more line in a table.
 scales.py adapts rows to smaller scales.
 """
 
-import dataclasses
-import difflib
 import functools
 import itertools
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
 
-from experiments.tables import user_files
-from experiments.tables.field_types import wrong_field
+from experiments.tables import checks, user_files
+from experiments.tables.table import Measure, Row, Table
 from transformer import config as configs
-from transformer import files, tasks
-from transformer.config import Config, ConfigError, declare
-from transformer.tasks import contract
-
-# The options that have columns of their own in plans and reports.
-OPTIONS = (
-    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
-    'train.eps_ls', 'train.steps',
-)  # fmt: skip
-
-NONE = '-'  # printed where an option has no value
-PAPER_COSTS = ('params', 'FLOPs')  # numbers of the paper that are no scores
-# Fields of a report's records, which no measure can be called.
-RECORD_FIELDS = ('row', 'run', 'seed', 'checkpoint', 'unlike_base', 'training_seconds', *PAPER_COSTS)
-TEST_SETS = ('newstest2013', 'newstest2014')  # on which public trainings show the noise
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of a table: its changes of the base model, and the paper's numbers for it."""
-
-    name: str
-    changes: dict[str, object]  # such as {'model.h': 4}, with numbers for `scale`
-    # By name: PPL and BLEU (Table 3, on newstest2013), EN-DE and EN-FR (BLEU of Table 2, on newstest2014),
-    # params (in millions), FLOPs.
-    paper: dict[str, float] = dataclasses.field(default_factory=dict)
-    source: str = ''  # where the row comes from
-    # The scale of the row's numbers; other scales change them in proportion. With None they hold everywhere.
-    scale: str | None = None
-    # Further changes at single scales, by name, used as they are; they override `changes`.
-    at_scale: dict[str, dict[str, object]] = dataclasses.field(default_factory=dict)
-
-
-class Measure(NamedTuple):
-    """A score that a table prints in its own way, or that is not among the task's measures."""
-
-    name: str  # the heading of its columns
-    meaning: str
-    path: str  # in a split's scores in result.json, such as bleu.sacrebleu.score
-    decimals: int
-    paper: tuple[str, ...] = ()  # keys of `Row.paper`; the first key that a row has is used
-    paper_decimals: int = 2
-    # Whether to test differences from base also by paired bootstrap over sentences; possible for one measure
-    # per table, whose path must equal the path of a task's measure with such a test.
-    significance: bool = False
-
-
-class Table(NamedTuple):
-    """Rows, and the scores that a report prints for them."""
-
-    rows: tuple[Row, ...]
-    split: str  # the split whose scores are printed: dev or test
-    measures: tuple[str | Measure, ...] = ()  # own, or names of the task's; all with a heading if empty
-    citation: str = ''  # where the numbers in `Row.paper` are printed
-    base: str = 'base'  # the row with which the others are compared, if their languages are the same
-    speed: bool = False  # whether to print each row's training speed in tokens per second
-    # The test set of the printed numbers, if it is one of TEST_SETS (see evidence/noise.py):
-    # reports then mark printed differences that may be chance.
-    noise: str = ''
-
-
-class Score(NamedTuple):
-    """A measure as a report prints it."""
-
-    measure: contract.Measure  # with a heading
-    paper: tuple[str, ...]  # as in `Measure`
-    paper_decimals: int
-
-    def paper_number(self, row: Row) -> float | None:
-        """Returns the paper's number for a row, or None if there is none."""
-        return next((row.paper[key] for key in self.paper if key in row.paper), None)
-
-
-def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
-    """Returns the scores that a report prints for a table; measures that the task lacks are ignored."""
-    named = {measure.name: measure for measure in task.measures}
-    default = [measure.name for measure in task.measures if measure.heading is not None]
-    printed = []
-    for measure in table.measures or default:
-        if isinstance(measure, Measure):
-            printed.append(_own_score(measure, task))
-        elif measure in named:
-            heading = named[measure].heading or measure
-            papers = [row.paper[heading] for row in table.rows if heading in row.paper]
-            # All of the paper's numbers in a column have as many decimals as the longest one.
-            decimals = max((len(str(paper).partition('.')[2]) for paper in papers), default=0)
-            printed.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
-    return tuple(printed)
-
-
-def _own_score(measure: Measure, task: contract.Task) -> Score:
-    path = tuple(measure.path.split('.'))
-    tests = {m.path: m.significance for m in task.measures if m.significance}
-    if measure.significance and path not in tests:
-        testable = ', '.join(map('.'.join, tests)) or 'none'
-        raise ConfigError(f'{measure.name}: significance: tested over sentences can be {testable}')
-    test = tests[path] if measure.significance else None
-    about = measure.name, measure.meaning, path, measure.decimals
-    with_heading = contract.Measure(*about, heading=measure.name, significance=test)
-    return Score(with_heading, measure.paper, measure.paper_decimals)
+from transformer import files
+from transformer.config import ConfigError, declare
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:
@@ -314,7 +211,7 @@ def table(name: str) -> Table:
     if is_grid(name):
         return _grid(name)
     if user_files.is_file(name):
-        return _checked(user_files.table(name), name)
+        return checks.check_table(user_files.table(name), name)
     if name not in TABLES:
         raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file such as mine.py')
     return TABLES[name]
@@ -345,65 +242,8 @@ def _grid(name: str) -> Table:
     for point in itertools.product(*axes):
         named = '-'.join(f'{key.partition(".")[2]}={value}' for key, value in point)
         rows.append(Row(files.short_name(re.sub(r'[^\w.=+-]', '_', named)), dict(point)))
-    _check_distinct(f'--grid={name}: two rows', [row.name for row in rows])
+    checks.check_distinct(f'--grid={name}: two rows', [row.name for row in rows])
     return Table(tuple(rows), 'dev', base=rows[0].name)
-
-
-def _checked(table: object, file: str) -> Table:
-    """Checks a file's table; the values of its rows' changes are checked where they are used."""
-    if not isinstance(table, Table) or not table.rows:
-        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
-    if wrong := wrong_field(table):
-        raise ConfigError(f'{file}: TABLE: {wrong}')
-    measures = [measure for measure in table.measures if isinstance(measure, Measure)]
-    for kind, parts in (('rows', table.rows), ('measures', measures)):
-        for part in parts:
-            if wrong := wrong_field(part):
-                raise ConfigError(f'{file}: {type(part).__name__} {part.name!r}: {wrong}')
-        _check_distinct(f'{file}: two {kind}', [part.name for part in parts])
-    for row in table.rows:
-        if not re.fullmatch(r'\w[\w.+-]*', row.name):
-            raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
-    _check_choice(f'{file}: TABLE: split', table.split, ('dev', 'test'))
-    _check_choice(f'{file}: TABLE: base', table.base, [row.name for row in table.rows])
-    if sum(measure.significance for measure in measures) > 1:
-        raise ConfigError(f'{file}: significance: only one measure may have it')
-    if table.noise:
-        _check_choice(f'{file}: TABLE: noise', table.noise, TEST_SETS)
-    _check_scores(table, file)
-    return table
-
-
-def _check_distinct(what: str, names: list[str]) -> None:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f'{what} are called {twice[0]!r}')
-
-
-def _check_scores(table: Table, file: str) -> None:
-    """Raises ConfigError if a table names a score that no task and no measure of its own has."""
-    of_tasks = [measure for task in tasks.all_tasks() for measure in task.measures]
-    names = dict.fromkeys(measure.name for measure in of_tasks)
-    for measure in table.measures:
-        if not isinstance(measure, Measure):
-            _check_choice(f'{file}: TABLE: measures', measure, names)
-        elif measure.name in RECORD_FIELDS:
-            raise ConfigError(f'{file}: Measure {measure.name!r}: reports have a field of this name')
-    for task in tasks.all_tasks():
-        named = {measure.name: measure.heading or measure.name for measure in task.measures}
-        printed = [named.get(m) if isinstance(m, str) else m.name for m in table.measures]
-        _check_distinct(f'{file}: TABLE: two measures', list(filter(None, printed)))
-    headings = dict.fromkeys(measure.heading or measure.name for measure in of_tasks)
-    own = dict.fromkeys(key for m in table.measures if isinstance(m, Measure) for key in m.paper)
-    for row in table.rows:
-        for key in row.paper:
-            _check_choice(f'{file}: row {row.name!r}: paper', key, [*own, *headings, *PAPER_COSTS])
-
-
-def _check_choice(setting: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        near = difflib.get_close_matches(value, choices, n=1)
-        hint = f'did you mean {near[0]!r}?' if near else f'choose one of {", ".join(choices)}'
-        raise ConfigError(f'{setting}={value!r}: {hint}')
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
@@ -414,18 +254,3 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     if unknown := [row for row in names if row not in known]:
         raise ConfigError(f'--rows={unknown[0]}: table {name} has {", ".join(known)}')
     return tuple(row for row in all_rows if row.name in names)
-
-
-def values_of(config: Config, keys: Iterable[str]) -> dict[str, object]:
-    """Returns the values of options by name, None for those that other options make meaningless."""
-    flat = configs.flatten(config)
-    return {key: flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None for key in keys}
-
-
-def shown(key: str, value: object) -> str:
-    """Formats a value of an option for tables."""
-    if value is None:
-        return NONE
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return f'{value / 1000:g}K' if key == 'train.steps' and value >= 1000 else f'{value:g}'

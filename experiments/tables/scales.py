@@ -14,7 +14,8 @@ from typing import NamedTuple
 import ml_collections
 
 from experiments.tables import user_files
-from experiments.tables.rows import OPTIONS, Row, table
+from experiments.tables.rows import table
+from experiments.tables.table import OPTIONS, Row
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import find_config

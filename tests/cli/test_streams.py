@@ -162,6 +162,13 @@ def test_lines_that_come_one_by_one_have_the_same_few_shapes():
         assert rows * width <= batch_shapes.BATCH_POSITIONS or rows == 1
 
 
+def test_tpus_take_twice_as_many_short_rows_at_once(monkeypatch):
+    shapes = lambda width: [shape for _, shape in batch_shapes.batches([width] * 300, 1)]
+    assert (shapes(32)[0], shapes(64)[0]) == ((64, 32), (64, 64))
+    monkeypatch.setattr(batch_shapes.parallel, 'platform', lambda: 'tpu')
+    assert (shapes(32), shapes(64)[0]) == ([(128, 32), (128, 32), (64, 32)], (64, 64))
+
+
 @pytest.fixture
 def said(monkeypatch):
     """Returns the lines of progress, which are always due, and an event that is set at each new one."""

@@ -15,6 +15,7 @@ from experiments.figures import __main__ as figures
 from experiments.speed import updates
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from experiments.tables.table import printed_scores, shown
 from transformer import config as configs
 from transformer.cli import flags
 from transformer.config import ConfigError
@@ -202,7 +203,7 @@ def test_table_3_is_scored_at_the_last_checkpoint(tmp_path, scale):
 def test_measures_name_what_is_scored():
     for name, table in tables.TABLES.items():
         task = {'language': LANGUAGE_MODEL, '4': PARSER}.get(name, TRANSLATOR)
-        scores = tables.scores(table, task)
+        scores = printed_scores(table, task)
         # The table of architectures also has measures of transliteration.
         of_names = ['exact', 'exact_of_three', 'character_errors'] if name == 'architectures' else []
         assert len(scores) + len(of_names) == (len(table.measures) or len(scores)) > 1
@@ -213,10 +214,10 @@ def test_measures_name_what_is_scored():
         assert all(
             score.measure.path in paths or score.measure.path[0] == 'bleu_by_length' for score in scores
         )
-    named = tables.scores(tables.TABLES['architectures'], TRANSLITERATOR)
+    named = printed_scores(tables.TABLES['architectures'], TRANSLITERATOR)
     headings = ['PPL', 'exact', 'exact_of_three', 'CER']
     assert [score.measure.heading for score in named if len(score.measure.path) == 1] == headings
-    (perplexity, bleu), row = tables.scores(tables.TABLES['3'], TRANSLATOR), tables.TABLE_3[0]
+    (perplexity, bleu), row = printed_scores(tables.TABLES['3'], TRANSLATOR), tables.TABLE_3[0]
     assert [(s.measure.heading, s.paper_decimals) for s in (perplexity, bleu)] == [('PPL', 2), ('BLEU', 1)]
     assert (perplexity.paper_number(row), bleu.paper_number(row)) == (4.92, 25.8)
 
@@ -228,7 +229,7 @@ def test_a_report_has_the_measures_of_any_task():
         Measure('accuracy', 'accuracy', ('accuracy',), percent=True),
     )
     hidden = Measure('count', 'count', ('count',), heading=None)
-    scores = tables.scores(tables.Table((), 'dev'), LANGUAGE_MODEL._replace(measures=(*measures, hidden)))
+    scores = printed_scores(tables.Table((), 'dev'), LANGUAGE_MODEL._replace(measures=(*measures, hidden)))
     assert [score.measure.heading for score in scores] == ['loss', 'accuracy']
 
 
@@ -487,6 +488,6 @@ def test_a_scale_is_its_config_with_changes():
         assert scales.config(tables.Row('base', {}), scale, {'train.beta2': 0.9}) == base
 
 
-@pytest.mark.parametrize(('steps', 'shown'), [(100_000, '100K'), (1500, '1.5K'), (20, '20')])
-def test_numbers_of_updates(steps, shown):
-    assert tables.shown('train.steps', steps) == shown
+@pytest.mark.parametrize(('steps', 'text'), [(100_000, '100K'), (1500, '1.5K'), (20, '20')])
+def test_numbers_of_updates(steps, text):
+    assert shown('train.steps', steps) == text

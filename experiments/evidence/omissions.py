@@ -1,0 +1,142 @@
+"""What single omissions cost, from a sweep of the table `omissions`.
+
+They are the sweep's rows, other evaluations of base's runs (`run.py evaluate`), and other rules by which BLEU
+of base's outputs is counted.
+"""
+
+import functools
+import math
+import pathlib
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from etils import epy
+
+from experiments.evidence.committed import RESULTS
+from experiments.evidence.sections import Section, interval, table
+from experiments.reports import differences, results
+from experiments.reports.results import Comparison
+from experiments.sweeps import runs
+from experiments.tables import rows as tables
+from transformer import files
+from transformer.config import ConfigError
+from transformer.tasks.contract import Measure
+from transformer.tasks.translation import bleu
+
+# Imported on first use, because it takes half a second.
+with epy.lazy_imports():
+    import sacrebleu
+
+COMMITTED = RESULTS / 'omissions-multi30k'
+# In the sweep's folder: BLEU of base's outputs by each rule and seed.
+FILE = 'bleu_by_rule.json'
+# A score of runs, by seed.
+BySeed = Mapping[object, float]
+_NOTE = 'Means over seeds; Δ: the mean difference from {} of the seeds that both have, and its 95 % interval.'
+
+
+def rules(language: str) -> dict[str, Callable[[Sequence[str], Sequence[str]], float]]:
+    """Returns the rules by which BLEU is counted, each a function of hypotheses and references, by name."""
+    moses, quotes, compounds = bleu.moses_tokenizer(language), bleu.normalize_quotes, bleu.split_compounds
+
+    def sacre(hypotheses: Sequence[str], references: Sequence[str], **options) -> float:
+        return sacrebleu.BLEU(force=True, **options).corpus_score(hypotheses, [references]).score
+
+    def multi(hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str]) -> float:
+        sides = ([change(line) for line in lines] for lines in (hypotheses, references))
+        return bleu.multi().corpus_score(next(sides), [next(sides)]).score
+
+    of_tokens = {
+        'Moses': moses,
+        'Moses, plain quotes': lambda line: moses(quotes(line)),
+        'Moses, split compounds': lambda line: compounds(moses(line)),
+        'Moses, both': bleu.papers_tokenizer(language),
+    }
+    return {
+        '13a': sacre,
+        '13a, without case': functools.partial(sacre, lowercase=True),
+        'intl': functools.partial(sacre, tokenize='intl'),
+        **{name: functools.partial(multi, change=change) for name, change in of_tokens.items()},
+    }
+
+
+def count(folder: pathlib.Path) -> pathlib.Path:
+    """Counts BLEU of the outputs of base's runs by every rule, and returns the file that it writes.
+
+    Raises:
+      ConfigError: no run of base is done, or one lacks its output.
+    """
+    sweep = _read(folder)
+    base, split = sweep.base_row(), sweep.table.split
+    references = differences.read_texts(base.counted[0].folder, split)['target']
+    outputs = {run.pair: differences.read_output(run, split, len(references)) for run in base.counted}
+    counted = {
+        name: {seed: rule(output, references) for seed, output in outputs.items()}
+        for name, rule in rules(base.config.data.target_language).items()
+    }
+    files.write_json(folder / FILE, counted)
+    return folder / FILE
+
+
+def _read(folder: pathlib.Path) -> Comparison:
+    sweep = results.of_sweep(runs.read_sweep(folder), folder)
+    if sweep.table is not tables.TABLES['omissions']:
+        raise ConfigError(f'{folder}: not a sweep of the table omissions')
+    if not sweep.base_row() or not sweep.base_row().done:
+        raise ConfigError(f'{folder}: no run of base is done')
+    return sweep
+
+
+def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
+    """Makes the tables of what omissions cost: in training, in search and averaging, in counting BLEU."""
+    sweep = _read(folder)
+    base, split = sweep.base_row(), sweep.table.split
+    trained = {
+        row.row.name: {run.pair: run.scores(split) for run in row.counted}
+        for row in sweep.rows
+        if row.done and not row.is_unlike
+    }
+    evaluated = {'base': trained['base']}
+    for run in base.counted:
+        for name, entry in run.result.get('evaluations', {}).items():
+            if entry.get('split') == split:
+                evaluated.setdefault(name.removeprefix(f'{split}.'), {})[run.pair] = entry
+    measures = [each.measure for each in sweep.scores]
+
+    def of_entries(rows: Mapping[str, Mapping[int, Mapping]]) -> dict[str, list[BySeed]]:
+        return {name: [_by_seed(entries, measure) for measure in measures] for name, entries in rows.items()}
+
+    found = [
+        _section('Base and what is trained otherwise', of_entries(trained), ('PPL', 'BLEU')),
+        _section('Base with another checkpoint or search', of_entries(evaluated), ('PPL', 'BLEU')),
+    ]
+    if (folder / FILE).exists():
+        counted = {name: [scores] for name, scores in runs.read_json(folder / FILE, ()).items()}
+        found.append(_section('The same outputs of base, BLEU counted otherwise', counted, ('BLEU',)))
+    return found
+
+
+def _by_seed(entries: Mapping[int, Mapping], measure: Measure) -> BySeed:
+    """Returns a score of entries of result.json, where they have a finite one."""
+    values = {seed: measure.value(entry) for seed, entry in entries.items()}
+    return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
+
+
+def _section(heading: str, rows: Mapping[str, Sequence[BySeed]], scores: Sequence[str]) -> Section:
+    """Makes a table of scores, in which each row is compared with the first."""
+    first, cells = next(iter(rows)), []
+    for name, of_row in rows.items():
+        pairs = zip(of_row, rows[first], strict=True)
+        cells.append((name, *(text for pair in pairs for text in _cells(*pair))))
+    headings = [text for score in scores for text in (score, f'Δ{score}', f'Δ{score} 95%')]
+    return Section(heading, table('', cells, *headings), [_NOTE.format(first)])
+
+
+def _cells(scores: BySeed, of_first: BySeed) -> tuple[str, str, str]:
+    """Formats the mean of a row's scores, its difference from the first row's, and the interval of that."""
+    mean = f'{statistics.mean(scores.values()):.2f}' if scores else ''
+    shared = [scores[seed] - of_first[seed] for seed in scores if seed in of_first]
+    if not shared or scores is of_first:
+        return mean, '', ''
+    test = differences.seed_test(shared)
+    return mean, f'{statistics.mean(shared):+.2f}', interval(test.low, test.high, '+.2f') if test else ''
