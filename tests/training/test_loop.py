@@ -618,6 +618,25 @@ def test_sums_without_weight(monkeypatch):
         split_sums.means(lambda *_: sums, {}, NoBatches())
 
 
+def test_a_split_can_have_more_tokens_than_float32_can_count(monkeypatch):
+    weight = 2**24 - 1  # three times as much is no float32
+    monkeypatch.setattr(
+        split_sums, '_mapped_step', lambda sums: lambda state, batch: ({'weight': jnp.float32(weight)}, None)
+    )
+    monkeypatch.setattr(split_sums, 'prefetch', lambda *_, **__: range(3))
+    assert split_sums.total(lambda *_: {}, {}, NoBatches()) == {'weight': 3 * weight}
+
+
+def test_tokens_are_counted_to_the_nearest(tmp_path):
+    # The weights of mixed images are sums of shares that float32 rounds.
+    window = loop._Window(
+        resolve(config_dict(SMALL)), Checkpoints(epath.Path(tmp_path), 1), TrainingPosition()
+    )
+    window.add({'loss': jnp.ones(()), 'weight': jnp.float32(199.99998), 'gradient_norm': jnp.ones(())})
+    window.close()
+    assert window.progress().tokens == 200
+
+
 def test_the_type_in_which_gradients_are_summed(use_devices):
     use_devices(4)
 

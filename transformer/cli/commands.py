@@ -120,7 +120,7 @@ WRITERS = {
     'figure': (run.draw_attention, ()),
 }
 PLACE = ('config', 'workdir')
-MODEL = (*PLACE, 'checkpoint', 'distributed')
+MODEL = (*PLACE, 'checkpoint')
 FILES = ('source', 'reference', 'text')
 
 
@@ -174,7 +174,7 @@ COMMANDS = {
     'evaluate': Command(
         'Loss, perplexity and the other scores of a trained model.',
         run.evaluate,
-        (*MODEL, 'split', *FILES),
+        (*MODEL, 'split', *FILES, 'distributed'),
         (
             'decode.',
             'data.dir',

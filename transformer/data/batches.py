@@ -4,6 +4,7 @@ A batch is a pure function of the corpus, the config and its step: no state has 
 resume, and every process of a run can build its own part of it.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -177,6 +178,8 @@ class NoisyBatches:
         self._seed, self._split = seed, split
         self.microbatches, self.shapes = batches.microbatches, batches.shapes
         self.steps_per_epoch = batches.steps_per_epoch
+        steps = range(0 if split == 'train' else self.steps_per_epoch)
+        self._first = [0, *itertools.accumulate(map(batches.rows, steps))]  # row of each step, in the split
 
     def rows(self, step: int) -> int:
         """Returns the number of rows in the batch of a step, including empty ones."""
@@ -184,8 +187,7 @@ class NoisyBatches:
 
     def generators(self, step: int, part: slice = slice(None)) -> list[np.random.Generator]:
         """Returns the generator of each row of a step's batch, or of the rows that `part` selects."""
-        training = self._split == 'train'
-        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
+        where, first = (step, 0) if self._split == 'train' else (self._split, self._first[step])
         return [row_generator(self._seed, where, first + row) for row in range(self.rows(step))[part]]
 
     def batch(self, step: int, part: slice = slice(None)) -> Batch:

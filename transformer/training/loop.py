@@ -277,7 +277,7 @@ class _Window:
         self._done = dataclasses.replace(
             self._done,
             step=self._done.step + len(rows),
-            tokens=self._done.tokens + int(tokens),
+            tokens=self._done.tokens + round(tokens),
             seconds=self._done.seconds + now - self._counted,
         )
         self._began = self._counted = now

@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 
 from transformer import parallel
 from transformer.config import ConfigError
@@ -50,12 +49,14 @@ def total(
     """
     add = counting(progress, 'loss', batches.steps_per_epoch)
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
-    step, total = _mapped_step(sums), None
+    step, of_batches = _mapped_step(sums), []
     for batch in prefetch(batches, 0, batches.steps_per_epoch, put, process=parallel.process()):
         new, carried = step((params, carried), batch)
-        total = new if total is None else jax.tree.map(jnp.add, total, new)
+        of_batches.append(new)
         add(1)
-    return {name: float(value) for name, value in total.items()}
+    # Not on the devices: float32 cannot count beyond 2^24.
+    of_batches = jax.device_get(of_batches)
+    return {name: sum(float(one[name]) for one in of_batches) for name in of_batches[0]}
 
 
 def means(
