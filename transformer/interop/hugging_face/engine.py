@@ -6,8 +6,8 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import ConfigError, has
-from transformer.config.extras import install
+from transformer.config import has
+from transformer.config.extras import needing
 from transformer.interop.foreign import of_one_length, their_order
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -17,16 +17,10 @@ BATCH = 32  # sentences
 
 
 def libraries():
-    """Imports PyTorch and transformers.
-
-    Raises:
-      ConfigError: one of them is not installed.
-    """
-    try:
+    """Imports PyTorch and transformers. Raises ConfigError if one of them is not installed."""
+    with needing('--check', 'torch'):
         import torch
         import transformers
-    except ModuleNotFoundError as error:
-        raise ConfigError(f'--check needs {error.name}: {install("torch")}') from None
     return torch, transformers
 
 
