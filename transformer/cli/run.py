@@ -17,6 +17,7 @@ from transformer.cli import flags
 from transformer.cli.flags import Call
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
+from transformer.config.extras import needing
 from transformer.config.files import lock_beside
 from transformer.tasks import refusal, task_of, verb_of
 from transformer.tasks.commands import TaskCommand, Tool
@@ -358,12 +359,8 @@ def draw_attention(name: str, by_task: Mapping[str, TaskCommand], call: Call) ->
 
 def attention_figures():
     """Imports the module that draws attention."""
-    try:
+    with needing('a figure', 'figures'):
         from transformer.inference import attention_figures
-    except ModuleNotFoundError as error:
-        if error.name != 'matplotlib':
-            raise
-        raise ConfigError('figures need matplotlib: pip install matplotlib') from None
     return attention_figures
 
 

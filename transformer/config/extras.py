@@ -1,7 +1,11 @@
 """Names the command that installs an extra, of the checkout or of the installed distribution."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
+
+from transformer.errors import ConfigError
 
 # The distribution's name in pyproject.toml.
 _DISTRIBUTION = 'transformer'
@@ -18,3 +22,17 @@ def install(extra: str) -> str:
         return f"pip install '{_DISTRIBUTION}[{extra}]'"
     place = '.' if checkout == pathlib.Path(os.getcwd()).resolve() else checkout
     return f"pip install '{place}[{extra}]'"
+
+
+@contextlib.contextmanager
+def needing(user: str, extra: str) -> Iterator[None]:
+    """Raises ConfigError where its block imports a package that is missing.
+
+    Args:
+      user: what needs the package, for the error's line.
+      extra: the extra that has the package.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(f'{user} needs {error.name}: {install(extra)}') from None

@@ -6,7 +6,7 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.config.extras import install
+from transformer.config.extras import needing
 from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
 
@@ -52,10 +52,8 @@ def read_torch(file: epath.Path) -> Arrays:
     Raises:
       ConfigError: the file is missing or damaged, holds code or no state dict, or torch is not installed.
     """
-    try:
+    with needing(file.name, 'torch'):
         import torch
-    except ModuleNotFoundError:
-        raise ConfigError(f'{file.name} needs torch: {install("torch")}') from None
     content = io.BytesIO(_content(file))
     try:
         found = torch.load(content, weights_only=True, map_location='cpu')

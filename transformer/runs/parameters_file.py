@@ -9,7 +9,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.config.extras import install
+from transformer.config.extras import needing
 from transformer.nn import models
 from transformer.runs.checkpoint import Saved
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -27,10 +27,8 @@ _META = {
 
 def load_library():
     """Returns the module of safetensors. Raises ConfigError if it is not installed."""
-    try:
+    with needing('this', 'export'):
         import safetensors.numpy
-    except ModuleNotFoundError:
-        raise ConfigError(f'this needs safetensors: {install("export")}') from None
     return safetensors
 
 

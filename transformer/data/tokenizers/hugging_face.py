@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.config.extras import install
+from transformer.config.extras import needing
 from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
@@ -188,10 +188,8 @@ def version() -> str:
 
 def load_library():
     """Returns the module `tokenizers`. Raises ConfigError if it is not installed."""
-    try:
+    with needing('this tokenizer', 'tokenizers'):
         import tokenizers
-    except ModuleNotFoundError:
-        raise ConfigError(f'this tokenizer needs tokenizers: {install("tokenizers")}') from None
     return tokenizers
 
 

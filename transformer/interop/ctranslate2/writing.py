@@ -9,7 +9,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError, flatten, form_of, has
-from transformer.config.extras import install
+from transformer.config.extras import needing
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import Tokenizer
@@ -40,16 +40,10 @@ HELD = {
 
 
 def load_library():
-    """Imports CTranslate2 with its specs.
-
-    Raises:
-      ConfigError: CTranslate2 is not installed.
-    """
-    try:
+    """Imports CTranslate2 with its specs. Raises ConfigError if it is not installed."""
+    with needing('this', 'export'):
         import ctranslate2
         import ctranslate2.specs
-    except ModuleNotFoundError:
-        raise ConfigError(f'CTranslate2 is not installed: {install("export")}') from None
     return ctranslate2
 
 

@@ -7,16 +7,9 @@ import numpy as np
 from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.interop import layout
-from transformer.interop.foreign import first_task, learned_positions
+from transformer.interop.foreign import learned_positions
 from transformer.interop.hugging_face import sentence
-from transformer.interop.hugging_face.kind import (
-    ACTIVATION,
-    ACTIVATIONS,
-    Kind,
-    WordTables,
-    pair,
-    their_activation,
-)
+from transformer.interop.hugging_face.kind import Kind, WordTables, pair
 from transformer.interop.layout import Arrays, ForeignArray
 
 _HEAD, _HEAD_NORM = 'cls.predictions.transform.dense', 'cls.predictions.transform.LayerNorm'
@@ -58,20 +51,11 @@ def _read(settings: Mapping) -> dict[str, object]:
     positions = learned_positions(settings['max_position_embeddings'])
     # BERT writes no text.
     positions = {key: value for key, value in positions.items() if not key.startswith('decode.')}
-    return {
-        **positions,
-        'model.activation': ACTIVATIONS[settings['hidden_act']],
-        'train.task': first_task('pieces'),
-        'model.token_types': settings['type_vocab_size'],
-    }
+    return positions | {'model.token_types': settings['type_vocab_size']}
 
 
 def _write(config: Config) -> dict[str, object]:
-    return {
-        'max_position_embeddings': config.model.max_len,
-        'hidden_act': their_activation(config.model.activation),
-        'type_vocab_size': config.model.token_types or 1,
-    }
+    return {'max_position_embeddings': config.model.max_len, 'type_vocab_size': config.model.token_types or 1}
 
 
 def _with_a_head(arrays: Arrays) -> None:
@@ -104,16 +88,13 @@ KIND = Kind(
         'hidden_size': 'model.d_model',
         'intermediate_size': 'model.d_ff',
         'num_attention_heads': 'model.h',
+        'hidden_act': 'model.activation',
         'layer_norm_eps': 'model.norm_epsilon',
         'hidden_dropout_prob': 'model.P_drop',
         'attention_probs_dropout_prob': 'model.P_drop_attention',
     },
     fixed={'position_embedding_type': ('absolute',), 'is_decoder': (False,)},
-    others={
-        'max_position_embeddings': files.SIZE,
-        'hidden_act': ACTIVATION,
-        'type_vocab_size': files.SIZE,
-    },
+    others={'max_position_embeddings': files.SIZE, 'type_vocab_size': files.SIZE},
     options={
         'model.positions': 'learned',
         'model.norm': 'post',

@@ -11,26 +11,15 @@ from transformer.config import Config, ConfigError
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
-from transformer.interop.foreign import (
-    HELD,
-    all_rows,
-    first_task,
-    in_their_order,
-    json_object,
-    reordered,
-    their_order,
-)
+from transformer.interop.foreign import HELD, all_rows, in_their_order, json_object, reordered, their_order
 from transformer.interop.hugging_face import tokenizer_files
 from transformer.interop.hugging_face.kind import (
-    ACTIVATION,
-    ACTIVATIONS,
     PIXELS,
     Kind,
     WordTables,
     pair,
     patches_from_matrices,
     patches_to_matrices,
-    their_activation,
 )
 from transformer.interop.layout import Arrays, ForeignArray
 from transformer.tokens import EOS, PAD
@@ -91,9 +80,6 @@ def _read(settings: Mapping) -> dict[str, object]:
             raise ConfigError(f'config.json: {name}: {text} of texts, but {image} of images; here it is one')
     length = settings['text_config.max_position_embeddings']
     return {
-        'model.activation': ACTIVATIONS[settings['text_config.hidden_act']],
-        'image_model.activation': ACTIVATIONS[settings['vision_config.hidden_act']],
-        'train.task': first_task('image_text'),
         'model.max_len': length,
         'data.batching': 'padded',
         'data.max_len': length,
@@ -103,8 +89,6 @@ def _read(settings: Mapping) -> dict[str, object]:
 
 def _write(config: Config) -> dict[str, object]:
     return {
-        'text_config.hidden_act': their_activation(config.model.activation),
-        'vision_config.hidden_act': their_activation(config.image_model.activation),
         'text_config.max_position_embeddings': config.model.max_len,
         'vision_config.layer_norm_eps': config.model.norm_epsilon,
         'vision_config.attention_dropout': config.model.P_drop_attention,
@@ -181,6 +165,7 @@ _OF_LAYERS = {
     'hidden_size': 'd_model',
     'intermediate_size': 'd_ff',
     'num_attention_heads': 'h',
+    'hidden_act': 'activation',
 }
 KIND = Kind(
     architecture='CLIPModel',
@@ -201,8 +186,6 @@ KIND = Kind(
     },
     fixed={},
     others={
-        'text_config.hidden_act': ACTIVATION,
-        'vision_config.hidden_act': ACTIVATION,
         'text_config.max_position_embeddings': files.SIZE,
         'vision_config.layer_norm_eps': float,
         'vision_config.attention_dropout': float,

@@ -6,7 +6,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.config.extras import install
+from transformer.config.extras import needing
 from transformer.interop.foreign import json_object, text_lines
 
 WORDS, PIECES, MERGES = 'vocab.txt', 'vocab.json', 'merges.txt'
@@ -55,10 +55,8 @@ def read(folder: epath.Path) -> str:
       ConfigError: the files are missing or damaged, the tokenizer has other settings, or the library
         `tokenizers` is not installed.
     """
-    try:
+    with needing('this', 'export'):
         import tokenizers
-    except ModuleNotFoundError:
-        raise ConfigError(f'this needs tokenizers: {install("export")}') from None
     if (folder / WORDS).exists():
         settings = _settings(folder, _BERT_TOKENS, _BERT, ('lstrip', 'rstrip', 'single_word', 'normalized'))
         tokenizer, special = _wordpiece(folder, settings), _BERT_TOKENS

@@ -1,13 +1,13 @@
 """Runs models that `writing` wrote in Hugging Face transformers (extra `torch`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import ConfigError, has
-from transformer.config.extras import install
+from transformer.config import has
+from transformer.config.extras import needing
 from transformer.interop.foreign import of_one_length, their_order
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -17,16 +17,10 @@ BATCH = 32  # sentences
 
 
 def libraries():
-    """Imports PyTorch and transformers.
-
-    Raises:
-      ConfigError: one of them is not installed.
-    """
-    try:
+    """Imports PyTorch and transformers. Raises ConfigError if one of them is not installed."""
+    with needing('--check', 'torch'):
         import torch
         import transformers
-    except ModuleNotFoundError as error:
-        raise ConfigError(f'--check needs {error.name}: {install("torch")}') from None
     return torch, transformers
 
 
@@ -85,17 +79,15 @@ class TransformersModel:
         codecs = self._trained.codecs
         sides = list(zip(*texts, strict=True))
         targets = codecs[self._sides[-1]].encode_batch(sides[-1])
-        # A language model has no sources; its targets give the number of batches.
-        sources = codecs[self._sides[0]].encode_batch(sides[0]) if self._pair else targets
+        sources = codecs[self._sides[0]].encode_batch(sides[0])
         results = []
-        for source, part in zip(_batches(sources), _batches(targets), strict=True):
+        for start in range(0, len(targets), BATCH):
+            part = targets[start : start + BATCH]
             # The first input of a decoder is START; a language model begins as if after another text.
-            shifted = [[START if self._pair else EOS, *target[:-1]] for target in part]
+            inputs = self._inputs([[START if self._pair else EOS, *target[:-1]] for target in part])
             if self._pair:
-                inputs = self._inputs(source)
-                inputs['decoder_input_ids'] = self._inputs(shifted)['input_ids']
-            else:
-                inputs = self._inputs(shifted)
+                source = self._inputs(sources[start : start + BATCH])
+                inputs = source | {'decoder_input_ids': inputs['input_ids']}
             with self._torch.no_grad():
                 logp = self._model(**inputs).logits.log_softmax(-1).numpy()
             for row, target in zip(logp, part, strict=True):
@@ -111,8 +103,3 @@ class TransformersModel:
             ids[i, : len(row)], mask[i, : len(row)] = self._order[row], 1
         tensor = self._torch.from_numpy
         return {'input_ids': tensor(ids), 'attention_mask': tensor(mask)}
-
-
-def _batches(rows: Sequence[list[int]]) -> Iterator[Sequence[list[int]]]:
-    for start in range(0, len(rows), BATCH):
-        yield rows[start : start + BATCH]

@@ -5,15 +5,8 @@ from collections.abc import Mapping
 from transformer import files
 from transformer.config import Config
 from transformer.interop import layout
-from transformer.interop.foreign import first_task, learned_positions
-from transformer.interop.hugging_face.kind import (
-    ACTIVATION,
-    ACTIVATIONS,
-    Kind,
-    WordTables,
-    pair,
-    their_activation,
-)
+from transformer.interop.foreign import learned_positions
+from transformer.interop.hugging_face.kind import Kind, WordTables, pair
 from transformer.interop.layout import ForeignArray
 
 
@@ -39,18 +32,12 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
 def _read(settings: Mapping) -> dict[str, object]:
     return {
         **learned_positions(settings['n_positions']),
-        'model.activation': ACTIVATIONS[settings['activation_function']],
-        'train.task': first_task('text'),
         'model.d_ff': settings.get('n_inner') or 4 * settings['n_embd'],
     }
 
 
 def _write(config: Config) -> dict[str, object]:
-    return {
-        'n_positions': config.model.max_len,
-        'n_inner': config.model.d_ff,
-        'activation_function': their_activation(config.model.activation),
-    }
+    return {'n_positions': config.model.max_len, 'n_inner': config.model.d_ff}
 
 
 KIND = Kind(
@@ -61,6 +48,7 @@ KIND = Kind(
         'n_layer': 'model.N',
         'n_embd': 'model.d_model',
         'n_head': 'model.h',
+        'activation_function': 'model.activation',
         'layer_norm_epsilon': 'model.norm_epsilon',
         'resid_pdrop': 'model.P_drop',
         'embd_pdrop': 'model.P_drop_embedding',
@@ -71,11 +59,7 @@ KIND = Kind(
         'scale_attn_by_inverse_layer_idx': (False,),
         'add_cross_attention': (False,),
     },
-    others={
-        'n_positions': files.SIZE,
-        'n_inner?': (files.SIZE, None),
-        'activation_function': ACTIVATION,
-    },
+    others={'n_positions': files.SIZE, 'n_inner?': (files.SIZE, None)},
     options={
         'model.positions': 'learned',
         'model.norm': 'pre',

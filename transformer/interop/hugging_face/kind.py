@@ -27,8 +27,6 @@ ACTIVATIONS = {
     'swish': 'swish',
 }
 
-ACTIVATION = tuple(ACTIVATIONS)  # the shape of their name
-
 
 class WordTables(NamedTuple):
     """The names of the tables of words; None for a table that a kind lacks."""
@@ -46,7 +44,7 @@ class Kind(NamedTuple):
       architecture: the class of transformers that loads all of it.
       form: the form of our model.
       prefix: the beginning of most names in the file of a whole model. Names in the file of a stack lack it.
-      settings: names in config.json with our options of the same value.
+      settings: names in config.json with our options of the same value, or of the same activation.
       fixed: names in config.json with the values that we can compute; the first is written.
       others: further names in config.json from which options follow, with their shapes.
       options: our options that all models of this kind have.
@@ -89,7 +87,10 @@ def pair(name: str) -> tuple[str, str]:
 
 def shape(kind: Kind) -> dict[str, object]:
     """Returns the shape of config.json, for `files.check_shape`."""
-    types = {name: declare.plain_type(OPTIONS[ours]) for name, ours in kind.settings.items()}
+    types = {
+        name: tuple(ACTIVATIONS) if ours.endswith('.activation') else declare.plain_type(OPTIONS[ours])
+        for name, ours in kind.settings.items()
+    }
     return {
         **{name: {int: files.SIZE}.get(its_type, its_type) for name, its_type in types.items()},
         **{f'{name}?': values for name, values in kind.fixed.items()},

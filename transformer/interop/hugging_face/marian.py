@@ -5,16 +5,7 @@ from collections.abc import Mapping
 from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.interop import layout
-from transformer.interop.foreign import first_task
-from transformer.interop.hugging_face.kind import (
-    ACTIVATION,
-    ACTIVATIONS,
-    CONFIG,
-    Kind,
-    WordTables,
-    pair,
-    their_activation,
-)
+from transformer.interop.hugging_face.kind import CONFIG, Kind, WordTables, pair
 from transformer.interop.layout import ForeignArray
 from transformer.tokens import EOS, START
 
@@ -57,18 +48,13 @@ def _read(settings: Mapping) -> dict[str, object]:
             raise ConfigError(
                 f'{CONFIG}: {here}={settings[here]}, {there}={settings[there]}: both sides here have the same'
             )
-    return {
-        'model.activation': ACTIVATIONS[settings['activation_function']],
-        'train.task': first_task('pair'),
-        'model.norm_epsilon': EPSILON,
-    }
+    return {'model.norm_epsilon': EPSILON}
 
 
 def _write(config: Config) -> dict[str, object]:
     m, decode = config.model, config.decode
     longest = decode.max_source_len + decode.extra_len
     return {
-        'activation_function': their_activation(config.model.activation),
         'decoder_attention_heads': m.h,
         'decoder_ffn_dim': m.d_ff,
         'max_position_embeddings': m.max_len if m.positions == 'learned' else longest,
@@ -91,6 +77,7 @@ KIND = Kind(
         'd_model': 'model.d_model',
         'encoder_ffn_dim': 'model.d_ff',
         'encoder_attention_heads': 'model.h',
+        'activation_function': 'model.activation',
         'scale_embedding': 'model.scale_embeddings',
         'dropout': 'model.P_drop',
         'attention_dropout': 'model.P_drop_attention',
@@ -98,7 +85,6 @@ KIND = Kind(
     },
     fixed={'is_decoder': (False,)},
     others={
-        'activation_function': ACTIVATION,
         'decoder_attention_heads': files.SIZE,
         'decoder_ffn_dim': files.SIZE,
         'decoder_start_token_id': files.COUNT,

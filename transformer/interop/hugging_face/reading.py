@@ -18,6 +18,7 @@ from transformer.interop.foreign import (
     Foreign,
     all_rows,
     check_matrix,
+    first_task,
     json_object,
     never_written,
     one_text_tables,
@@ -27,7 +28,17 @@ from transformer.interop.foreign import (
     word_tables,
 )
 from transformer.interop.hugging_face import bert, clip, gpt2, marian, t5, tokenizer_files, vit
-from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, flat, shape
+from transformer.interop.hugging_face.kind import (
+    ACTIVATIONS,
+    CONFIG,
+    FILE,
+    GENERATION,
+    PIXELS,
+    SEARCH,
+    Kind,
+    flat,
+    shape,
+)
 from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START, UNK
 
@@ -79,7 +90,10 @@ def _read(folder: epath.Path) -> Foreign:
     settings = _DEFAULTS | files.check_shape(flat(kind, settings), shape(kind), CONFIG)
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
-    options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
+    options = {
+        ours: ACTIVATIONS.get(settings[theirs], settings[theirs]) for theirs, ours in kind.settings.items()
+    }
+    options['train.task'] = first_task(kind.form)
     options |= kind.options | kind.read(settings) | kind.beside(folder)
     layout.check_sizes(options, arrays)
     if kind.words is None:

@@ -10,14 +10,7 @@ from transformer.config import Config, ConfigError
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
-from transformer.interop.foreign import (
-    all_rows,
-    first_task,
-    in_their_order,
-    pair_tables,
-    reordered,
-    their_order,
-)
+from transformer.interop.foreign import all_rows, in_their_order, pair_tables, reordered, their_order
 from transformer.interop.hugging_face import tokenizer_files
 from transformer.interop.hugging_face.kind import CONFIG, Kind, WordTables
 from transformer.interop.layout import Arrays, ForeignArray
@@ -69,7 +62,6 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
 def _read(settings: Mapping) -> dict[str, object]:
     dropout = settings['dropout_rate']
     return {
-        'train.task': first_task('pair'),
         'model.N_decoder': settings.get('num_decoder_layers') or settings['num_layers'],
         'model.d_v': settings['d_kv'],
         'model.activation': _ACTIVATIONS[settings.get('feed_forward_proj', 'relu')],

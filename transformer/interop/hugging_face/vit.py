@@ -4,16 +4,7 @@ from collections.abc import Mapping
 
 from transformer.config import Config
 from transformer.interop import layout
-from transformer.interop.foreign import first_task
-from transformer.interop.hugging_face.kind import (
-    ACTIVATION,
-    ACTIVATIONS,
-    Kind,
-    pair,
-    patches_from_matrices,
-    patches_to_matrices,
-    their_activation,
-)
+from transformer.interop.hugging_face.kind import Kind, pair, patches_from_matrices, patches_to_matrices
 from transformer.interop.layout import Arrays, ForeignArray
 
 _PATCH, _CLASS, _POSITIONS = (
@@ -47,8 +38,6 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
 
 def _read(settings: Mapping) -> dict[str, object]:
     return {
-        'model.activation': ACTIVATIONS[settings['hidden_act']],
-        'train.task': first_task('image_classes'),
         'data.source': 'folders',
         'model.max_len': (settings['image_size'] // settings['patch_size']) ** 2 + 1,
         'images.pixels': _PIXELS[settings['num_channels']],
@@ -56,7 +45,7 @@ def _read(settings: Mapping) -> dict[str, object]:
 
 
 def _write(config: Config) -> dict[str, object]:
-    return {'hidden_act': their_activation(config.model.activation), 'num_channels': config.images.channels}
+    return {'num_channels': config.images.channels}
 
 
 def _to_matrices(arrays: Arrays) -> None:
@@ -83,6 +72,7 @@ KIND = Kind(
         'hidden_size': 'model.d_model',
         'intermediate_size': 'model.d_ff',
         'num_attention_heads': 'model.h',
+        'hidden_act': 'model.activation',
         'layer_norm_eps': 'model.norm_epsilon',
         'hidden_dropout_prob': 'model.P_drop',
         'attention_probs_dropout_prob': 'model.P_drop_attention',
@@ -91,7 +81,6 @@ KIND = Kind(
     },
     fixed={'qkv_bias': (True,)},
     others={
-        'hidden_act': ACTIVATION,
         # Three channels, or one.
         'num_channels': (range(3, 4), range(1, 2)),
         'id2label?': {'*': str},

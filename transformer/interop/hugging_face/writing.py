@@ -20,7 +20,15 @@ from transformer.interop.foreign import (
     waves,
 )
 from transformer.interop.hugging_face import card, clip, marian, t5, tokenizer_files
-from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind, nested
+from transformer.interop.hugging_face.kind import (
+    CONFIG,
+    FILE,
+    GENERATION,
+    PIXELS,
+    Kind,
+    nested,
+    their_activation,
+)
 from transformer.interop.hugging_face.reading import KINDS
 from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
@@ -86,7 +94,10 @@ def write(config: Config, params: Mapping, codecs: Codecs, folder: epath.Path) -
         'architectures': [kind.architecture],
         'dtype': 'float32',
         **{setting: allowed[0] for setting, allowed in kind.fixed.items()},
-        **{setting: options[key] for setting, key in kind.settings.items()},
+        **{
+            setting: their_activation(options[key]) if key.endswith('.activation') else options[key]
+            for setting, key in kind.settings.items()
+        },
         **kind.write(config),
     }
     if kind.words is None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -29,7 +29,6 @@ def hypotheses(
     samples: int = 1,
     first: int = 0,
     seed: int | None = None,
-    on_cut: Callable[[int, int], None] | None = None,
     on_done: generation.OnDone = lambda prompts: None,
     **options,
 ) -> list[list[Hypothesis]]:
@@ -43,8 +42,6 @@ def hypotheses(
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      on_cut: receives the number and length of each prompt longer than `decode.max_source_len`;
-        `warn_of_cut` if None.
       on_done: receives the number of further prompts that are continued.
       options: options of `Decode`, such as temperature=0.8.
     """
@@ -52,7 +49,7 @@ def hypotheses(
     settings = generation.settings_of(trained.config, options)
     generation.check_counts(settings, best, samples, seed)
     key = generation.sampling_key(trained.config, seed)
-    prompted = _encode(trained, prompts, settings, first, on_cut or warn_of_cut)
+    prompted = _encode(trained, prompts, settings, first)
     rows = [tokens for tokens in prompted for _ in range(samples)]
     numbers = [(first + i) * samples + k for i in range(len(prompts)) for k in range(samples)]
     rows_done = lambda count: on_done(count / samples)
@@ -73,9 +70,7 @@ def hypotheses(
     return [texts[i : i + count] for i in range(0, len(texts), count)]
 
 
-def _encode(
-    trained: Trained, prompts: list[str], settings: Decode, first: int, on_cut: Callable[[int, int], None]
-) -> list[list[int]]:
+def _encode(trained: Trained, prompts: list[str], settings: Decode, first: int) -> list[list[int]]:
     """Encodes prompts without the end piece, and keeps only the last pieces of a prompt that is too long."""
     encoded = [
         tokens[:-1] if prompt else []
@@ -90,7 +85,7 @@ def _encode(
         )  # fmt: skip
     for i, tokens in enumerate(encoded):
         if len(tokens) > settings.max_source_len:
-            on_cut(first + i, len(tokens))
+            logging.warning('prompt %d: only the end of its %d pieces is read', first + i + 1, len(tokens))
             encoded[i] = tokens[-settings.max_source_len :]
     return encoded
 
@@ -98,11 +93,6 @@ def _encode(
 def window(config: Config) -> int:
     """Returns the most pieces that a model reads at once: a training row, or all with `data.carry`."""
     return sys.maxsize if config.data.carry else config.data.row_len
-
-
-def warn_of_cut(number: int, length: int) -> None:
-    """Warns that a prompt, counted from 0, is too long to be read whole."""
-    logging.warning('prompt %d: only the end of its %d pieces is read', number + 1, length)
 
 
 def _beams(

@@ -6,6 +6,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.config.extras import needing
 from transformer.data import word_vectors
 from transformer.tasks.words import vectors
 
@@ -71,10 +72,8 @@ def picture(words: Sequence[str], *, most: int | None) -> None:
     """Draws words in two dimensions."""
     name, path, *asked = _split(words, 5, 'picture', 'an image file and at least three words')
     table = vectors.load(name, most)
-    try:
+    with needing('picture', 'figures'):
         figure = vectors.picture(table, asked)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f'picture: needs {error.name}: pip install {error.name}') from None
     files.write_figure(epath.Path(path), figure, dpi=120)
     print(path)
 
