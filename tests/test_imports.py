@@ -167,6 +167,7 @@ USERS = {
     'experiments/claims/beams.py',
     'experiments/claims/bottleneck.py',
     'experiments/claims/composition.py',
+    'experiments/evidence/omissions.py',
     'transformer/interop/ctranslate2/engine.py',
     'transformer/interop/export_model.py',
 }
