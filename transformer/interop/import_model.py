@@ -1,5 +1,6 @@
 """Makes a work directory of a model that another program trained."""
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -85,12 +86,9 @@ def import_model(
     }
     with files.new_folder(folder) as unfinished:
         workdir.claim(unfinished, config, foreign.codecs, manifest)
-        checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
-        try:
+        with contextlib.closing(Checkpoints(unfinished / 'checkpoints', 1)) as checkpoints:
             meta = {'tokens': 0, 'params_sha256': fingerprint(params), CONFIG: dataclasses.asdict(config)}
             checkpoints.save(0, params, None, meta)
-        finally:
-            checkpoints.close()
     return Run.open(folder)
 
 

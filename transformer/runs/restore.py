@@ -202,12 +202,9 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         for step in to_average:
             _check_config(folder, step, checkpoints.content(step)['meta'])
         saved = mean(checkpoints, to_average, models.parameter_shapes(config))
-    averages = Checkpoints(folder / AVERAGE, 1)
-    try:
+    with contextlib.closing(Checkpoints(folder / AVERAGE, 1)) as averages:
         # Always step 0, so that a new average replaces the last.
         averages.save(0, saved.params, None, saved.meta)
-    finally:
-        averages.close()
     return to_average
 
 
@@ -215,15 +212,12 @@ def check_resume(folder: epath.Path) -> None:
     """Raises ConfigError if config.json is not the config that made the newest checkpoint."""
     if not (folder / 'checkpoints').exists():
         return
-    checkpoints = Checkpoints(folder / 'checkpoints', 1, read_only=True)
-    try:
+    with contextlib.closing(Checkpoints(folder / 'checkpoints', 1, read_only=True)) as checkpoints:
         for step in reversed(checkpoints.steps()):
             # A training continues from the newest checkpoint that is not damaged.
             with contextlib.suppress(DamagedCheckpoint):
                 _check_config(folder, step, checkpoints.content(step)['meta'])
                 return
-    finally:
-        checkpoints.close()
 
 
 def _check_config(folder: epath.Path, step: int, meta: Mapping) -> None:
