@@ -432,7 +432,7 @@ def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
     run_there = Run.open(epath.Path(trained))
     checksums = run_there.manifest['checksums'] | {'test.target.txt': '0'}
     with pytest.raises(ConfigError, match='made from other test data'):
-        workdirs.check_same(run_there, run_there.config, run_there.manifest | {'checksums': checksums})
+        workdirs.check_same(run_there, run_there.manifest | {'checksums': checksums})
 
 
 def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):

@@ -34,7 +34,7 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
         return copy
     config = restore.changed(run.config, changes or {})
     dataset = of_config(config, given=run.given_codecs())
-    workdir.check_same(run, config, dataset.manifest)
+    workdir.check_same(run, dataset.manifest)
     return dataset
 
 

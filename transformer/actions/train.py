@@ -1,5 +1,6 @@
 """Trains a model: from a config to a work directory with checkpoints, scores and result.json."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -214,26 +215,23 @@ def _train(
         *(warm_start.describe(record) if record else ()),
         *([f'model.vectors: {len(rows.pieces)} rows of the embedding start from the file'] if rows else ()),
     ]
-    try:
-        with process.precision(config), process.stop_signals() as stop_signal:
-            state, done = loop.train(
-                config,
-                sums_of(config),
-                batches['train'],
-                checkpoints,
-                folder if parallel.is_primary() else None,
-                _dev_scores(config, dataset, batches['dev'], loop.stopping_progress(stop_signal)),
-                stop_signal,
-                on_metrics,
-                header,
-                functools.partial(_first_params, config, record, rows) if record or rows else None,
-                on_track.notes(config, dataset.manifest),
-            )
-            # Of a signal during the last evaluation the loop does not know.
-            if number := parallel.greatest(stop_signal() or 0):
-                raise loop.Stopped(number, done.step)
-    finally:
-        checkpoints.close()
+    with contextlib.closing(checkpoints), process.precision(config), process.stop_signals() as stop_signal:
+        state, done = loop.train(
+            config,
+            sums_of(config),
+            batches['train'],
+            checkpoints,
+            folder if parallel.is_primary() else None,
+            _dev_scores(config, dataset, batches['dev'], loop.stopping_progress(stop_signal)),
+            stop_signal,
+            on_metrics,
+            header,
+            functools.partial(_first_params, config, record, rows) if record or rows else None,
+            on_track.notes(config, dataset.manifest),
+        )
+        # Of a signal during the last evaluation the loop does not know.
+        if number := parallel.greatest(stop_signal() or 0):
+            raise loop.Stopped(number, done.step)
     run = Run.open(folder)
     if parallel.is_primary():
         _record(run, state.params, done, batches['train'].steps_per_epoch)

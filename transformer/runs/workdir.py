@@ -165,7 +165,7 @@ def check_claim(
     check_folder(folder, config)
     if (folder / 'config.json').exists() and holds_work(folder):
         run = Run.open(folder)
-        check_same(run, config, manifest)
+        check_same(run, manifest)
         check_start(run, init_from)
 
 
@@ -216,9 +216,8 @@ def holds_work(folder: epath.Path) -> bool:
     )
 
 
-def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Raises ConfigError if a split's arrays or texts, or an option that changes what is learned, differ."""
-    _check_options(run, config)
+def check_same(run: Run, manifest: Mapping[str, object]) -> None:
+    """Raises ConfigError if a split's arrays or texts differ."""
     before = run.manifest['checksums']
     for name, digest in manifest['checksums'].items():
         # Further references and answers are in the texts alone, of which earlier versions kept fewer.

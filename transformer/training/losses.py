@@ -271,8 +271,8 @@ def pair_sums(
     a: Float[Array, 'M N D'],
     b: Float[Array, 'M N D'],
     weights: Float[Array, 'M N'],
-    others: tuple[Array, Array, Array] | None = None,
-    first: int | Int[Array, ''] = 0,
+    others: tuple[Array, Array, Array],
+    first: int | Int[Array, ''],
 ) -> Sums:
     """Computes the cross-entropy of each pair among others (Radford et al. 2021, figure 3).
 
@@ -281,7 +281,7 @@ def pair_sums(
     Pairs without weight are no negatives. All others are, even if two pairs have the same a.
 
     Args:
-      others: a, b and weights [M P ...] of the pairs j; by default those of the microbatch itself.
+      others: a, b and weights [M P ...] of the pairs j.
       first: the number of the first pair i among them.
 
     Returns:
@@ -291,7 +291,7 @@ def pair_sums(
       - `guess`: the loss if all partners were equally likely, ln of their number.
       - `weight`: the weight of all pairs.
     """
-    all_a, all_b, all_weights = (a, b, weights) if others is None else others
+    all_a, all_b, all_weights = others
     own = jnp.broadcast_to(first + jnp.arange(weights.shape[1]), weights.shape)
     directions = []
     for queries, candidates in ((a, all_b), (b, all_a)):

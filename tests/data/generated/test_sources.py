@@ -8,7 +8,7 @@ import pytest
 from transformer.config import OPTIONS, ConfigError, Data
 from transformer.config.declare import check_meaning
 from transformer.data.fields import Image, Label, Reading, Text, Tree
-from transformer.data.generated import pictures
+from transformer.data.generated import pictures, sources
 from transformer.data.generated.grammar import sentences
 from transformer.data.generated.scenes import captions, world
 from transformer.data.sources import reader
@@ -101,14 +101,25 @@ def test_scenes_by_language():
         rows(data, scenes('fr'), 'dev')
 
 
+def test_the_grammar_judges_german():
+    def judge(source, *languages):
+        texts = {language: Text(language, '') for language in languages}
+        return sources.sentence_judge(Data(source=source), Reading(texts, ()))
+
+    german = judge('grammar', 'de')
+    assert german('Der Hund schläft.')
+    assert not german('Den Hund schläft.')
+    assert judge('grammar', 'en') is judge('text', 'de') is judge('grammar', 'en', 'de') is None
+
+
 def test_truth_of_scenes():
-    judge = reader.READERS['scenes'].truth(scenes('de'))
+    judge = sources.scene_truth(Data(source='scenes'), scenes('de'))
     picture = next(captions.scenes('unseen', 7, 8))
     assert judge(picture, captions.caption('unseen', 7, 'de')) is True
     assert judge(picture, captions.wrong_caption('unseen', 7, 'de', 'colour')) is False
     assert judge(picture, captions.caption('unseen', 7, 'en')) is None
     assert judge(picture[::-1], captions.caption('unseen', 7, 'de')) is None
-    assert reader.READERS['pictures'].truth(PICTURES) is None
+    assert sources.scene_truth(Data(source='folders'), scenes('de')) is None
 
 
 @pytest.mark.parametrize('source', ['grammar', 'pictures', 'scenes'])

@@ -351,19 +351,6 @@ def test_files_are_documents(tmp_path):
     assert message(error).startswith(f'{tmp_path}/a: line 3 is not UTF-8; ')
 
 
-def test_the_grammar_judges_german():
-    judge = {
-        (source, language): reader.READERS[source].judge(one(Data(language=language)))
-        for source in ('grammar', 'text', 'tfds')
-        for language in ('de', 'en')
-    }
-    german = judge.pop(('grammar', 'de'))
-    assert german('Der Hund schläft.')
-    assert not german('Den Hund schläft.')
-    assert set(judge.values()) == {None}
-    assert reader.READERS['grammar'].judge(both(Data())) is None
-
-
 @pytest.fixture(scope='module')
 def dataset(tmp_path_factory):
     """Writes a small dataset as TFDS prepares it, and returns its folder."""

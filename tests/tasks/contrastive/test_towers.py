@@ -171,8 +171,9 @@ def test_the_loss_in_numpy():
 
 
 def test_another_pair_with_the_same_image_is_a_negative():
-    vectors = np.eye(3, dtype=np.float32)[[0, 0, 1]][None]
-    found = losses.pair_sums(jnp.asarray(vectors), jnp.asarray(vectors), jnp.ones((1, 3)))
+    vectors = jnp.eye(3)[jnp.array([0, 0, 1])][None]
+    pairs = vectors, vectors, jnp.ones((1, 3))
+    found = losses.pair_sums(*pairs, pairs, 0)
     same, other = math.log(2 * math.e + 1) - 1, math.log(math.e + 2) - 1
     assert float(found['loss']) == pytest.approx(2 * same + other, rel=1e-6)
 

@@ -71,14 +71,18 @@ def sentence_splits(reading: Reading) -> tuple[str, ...]:
     return (*SPLITS, 'pronoun') if reading.languages()[1:] == ['de'] else SPLITS
 
 
-def sentence_judge(reading: Reading) -> Callable[[str], bool] | None:
-    """Returns a function that judges whether a German sentence is grammatical, None for other languages."""
-    return grammar_reader.is_grammatical if reading.languages() == ['de'] else None
+def sentence_judge(data: Data, reading: Reading) -> Callable[[str], bool] | None:
+    """Returns a function that judges whether the grammar's German is grammatical, None for other texts."""
+    return grammar_reader.is_grammatical if _is_german(data, reading) else None
 
 
-def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
-    """Returns a function that finds articles with one right form in a German sentence, else None."""
-    return articles.article_gaps if reading.languages() == ['de'] else None
+def sentence_gaps(data: Data, reading: Reading) -> Callable[[str, str], list[Gap]] | None:
+    """Returns a function `(text, mark) -> gaps` at articles of the grammar's German, None for other texts."""
+    return articles.article_gaps if _is_german(data, reading) else None
+
+
+def _is_german(data: Data, reading: Reading) -> bool:
+    return data.source == 'grammar' and reading.languages() == ['de']
 
 
 def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -134,11 +138,14 @@ def scene_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     return origins
 
 
-def scene_truth(reading: Reading) -> Callable[[Picture, str], bool | None] | None:
+def scene_truth(data: Data, reading: Reading) -> Callable[[Picture, str], bool | None] | None:
     """Returns a function that judges whether everything that a caption states is true of a scene.
 
-    It returns None for texts that are not of the grammar, and for pictures of other sources.
+    It returns None for texts that are not of the grammar, and for pictures of other sources. For data of
+    other sources there is no such function, but None.
     """
+    if data.source != 'scenes':
+        return None
     [language] = reading.languages()
 
     def judge(picture: Picture, text: str) -> bool | None:

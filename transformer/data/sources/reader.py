@@ -11,7 +11,6 @@ from transformer.data.fields import (
     SPLITS,
     Columns,
     Example,
-    Gap,
     Image,
     Label,
     Lines,
@@ -48,10 +47,6 @@ class Reader(NamedTuple):
       facts: returns the manifest's entries about the source itself.
       warn: warns of what the rows of a split leave out; called once, when they have been read.
       versions: returns the versions of generating code, by name.
-      judge: returns a function that judges whether a text is grammatical, or None.
-      gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
-      truth: returns a function that judges whether a text is true of a picture, `(picture, text) -> whether`,
-        or None; the function returns None where it cannot judge.
       classes: returns the names of the source's classes, in order.
     """
 
@@ -64,9 +59,6 @@ class Reader(NamedTuple):
     facts: Callable[[Data, Reading], dict[str, object]] = lambda data, reading: {}
     warn: Callable[[Data, Reading, str], None] = lambda data, reading, split: None
     versions: Callable[[], dict[str, object]] = lambda: {}
-    judge: Callable[[Reading], Callable[[str], bool] | None] = lambda reading: None
-    gaps: Callable[[Reading], Callable[[str, str], list[Gap]] | None] = lambda reading: None
-    truth: Callable[[Reading], Callable[[generated.Picture, str], bool | None] | None] = lambda reading: None
     classes: Callable[[Data], tuple[str, ...]] = lambda data: ()
 
 
@@ -88,8 +80,6 @@ READERS = {
         generated.sentence_origins,
         splits=generated.sentence_splits,
         versions=lambda: {'grammar': sentences.VERSION},
-        judge=generated.sentence_judge,
-        gaps=generated.sentence_gaps,
     ),
     'tfds': Reader((Text,), tfds.rows, tfds.origins, prepare=tfds.prepare, facts=tfds.facts),
     'pictures': Reader(
@@ -104,7 +94,6 @@ READERS = {
         generated.scene_rows,
         generated.scene_origins,
         versions=lambda: {'pictures': pictures.VERSION, 'scenes': world.VERSION},
-        truth=generated.scene_truth,
     ),
     'folders': Reader(
         (Image, Label),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from etils import epy
 
 from transformer.data.dataset import Dataset
+from transformer.data.generated import sources as generated
 from transformer.data.rows import distinct
-from transformer.data.sources import reader
 from transformer.data.text_input import row_batches
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -45,7 +45,7 @@ def write_captions(
     on_done = counting(progress, 'captions', len(images))
     lines = [best[0].text for best in caption(trained, images, on_done=on_done, **options)]
     entry = scores.score(lines, references, data.language)
-    if truth := reader.READERS[data.source].truth(reading_with_text(trained.config)):
+    if truth := generated.scene_truth(data, reading_with_text(trained.config)):
         right = [truth(*pair) is True for pair in zip(images, lines, strict=True)]
         entry['facts'] = bootstrap.mean_entry(right)
     return [lines[number] for number in of_rows], entry | {'images': len(images)}

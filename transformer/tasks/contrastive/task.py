@@ -65,7 +65,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     weight = batch['weight'].reshape(count, -1)
     of_rows = ensemble.factors(config, params, losses.all_rows(batch), key)
     pairs = *(x.reshape(*weight.shape, -1) for x in of_rows), weight
-    others, first = None, 0
+    others, first = pairs, 0
     if couples_batch(config):
         joined = parallel.gather_parts([x[0] for x in pairs])
         others, first = tuple(x[None] for x in joined), parallel.device_index() * weight.shape[1]

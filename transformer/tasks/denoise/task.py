@@ -12,8 +12,8 @@ from transformer.data import text_input
 from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap
+from transformer.data.generated import sources as generated
 from transformer.data.running import Chunks
-from transformer.data.sources import reader
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
@@ -66,7 +66,7 @@ def fill_gaps(
     trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
 ) -> list[tuple[Gap, str]]:
     """Chooses the likeliest form for each gap in a split's texts, or [] if the source makes no gaps."""
-    find = reader.READERS[trained.config.data.source].gaps(reading(trained.config))
+    find = generated.sentence_gaps(trained.config.data, reading(trained.config))
     if find is None or trained.config.denoise.objective != 'spans':
         return []
     texts = dataset.texts(split)['text']

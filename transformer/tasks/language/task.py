@@ -13,8 +13,8 @@ from transformer.data import text_input
 from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
+from transformer.data.generated import sources as generated
 from transformer.data.running import Running, Streams, Windows
-from transformer.data.sources import reader
 from transformer.inference.attention import (
     DECODER_SELF_ATTENTION,
     START_MARK,
@@ -101,7 +101,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     # Counted per document, so that words on both sides of a boundary stay apart.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = rows.context()
-    judge = reader.READERS[data.source].judge(reading(config))
+    judge = generated.sentence_judge(data, reading(config))
     samples = _samples(trained, JUDGED if judge else SHOWN, progress)
     scores = {
         **losses.means(total),

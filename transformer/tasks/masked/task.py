@@ -13,7 +13,7 @@ from transformer.data import text_input
 from transformer.data.batches import Batches, NoisyBatches, by_bits
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Lines, Reading, Text
-from transformer.data.sources import reader
+from transformer.data.generated import sources as generated
 from transformer.nn import ensemble, matmul
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -108,7 +108,7 @@ def fill_gaps(
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
-    find = reader.READERS[trained.config.data.source].gaps(reading(trained.config))
+    find = generated.sentence_gaps(trained.config.data, reading(trained.config))
     if find is None:
         return []
     # A form is a whole word, so it has the same pieces alone as in the text.

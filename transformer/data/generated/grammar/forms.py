@@ -1,5 +1,8 @@
 """Tables from German word forms to their possible readings, built by inflecting the lexicon."""
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from transformer.data.generated.grammar import lexicon
 from transformer.data.generated.grammar.inflection import (
     ADJECTIVES,
@@ -11,10 +14,7 @@ from transformer.data.generated.grammar.inflection import (
     PRONOUNS,
     TIMES,
     VERBS,
-    Adjective,
     Noun,
-    Pronoun,
-    Verb,
     german_adjective,
     german_determiner,
     german_noun,
@@ -23,50 +23,15 @@ from transformer.data.generated.grammar.inflection import (
 
 CASES = ('nominative', 'accusative', 'dative', 'genitive')
 TENSES = ('past', 'present')
+K, V = TypeVar('K'), TypeVar('V')
 
 
-def _nouns() -> dict[tuple[str, str], list[tuple[Noun, bool]]]:
-    readings = {}
-    for noun in NOUNS.values():
-        for plural in (False, True) if noun.plural != '-' else (False,):
-            for case in CASES:
-                readings.setdefault((german_noun(noun, case, plural), case), []).append((noun, plural))
-    return readings
-
-
-def _determiners() -> dict[tuple[str, str, str], str]:
-    return {
-        (german_determiner(determiner, case, gender), case, gender): determiner
-        for determiner in DETERMINERS
-        for case in CASES
-        for gender in GENDERS
-        if gender != 'p' or determiner not in ('a', 'every')
-    }
-
-
-def _adjectives() -> dict[str, Adjective]:
-    return {
-        german_adjective(adjective, determiner, case, gender): adjective
-        for adjective in ADJECTIVES.values()
-        for determiner in ('', *DETERMINERS)
-        for case in CASES
-        for gender in GENDERS
-    }
-
-
-def _subject_pronouns() -> dict[str, list[Pronoun]]:
-    readings = {}
-    for pronoun in (*PRONOUNS.values(), *IT.values()):
-        readings.setdefault(pronoun.nominative, []).append(pronoun)
-    return readings
-
-
-def _object_pronouns() -> dict[tuple[str, str], Pronoun]:
-    return {
-        (getattr(pronoun, case), case): pronoun
-        for pronoun in (*PRONOUNS.values(), *IT.values())
-        for case in ('accusative', 'dative')
-    }
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Lists the values of each key."""
+    values = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def _finite_forms(infinitive: str) -> set[tuple[str, str]]:
@@ -79,37 +44,45 @@ def _finite_forms(infinitive: str) -> set[tuple[str, str]]:
     }
 
 
-def _finite_verbs(joined: bool) -> dict[tuple[str, str], list[Verb]]:
-    readings = {}
-    for verb in VERBS.values():
-        prefix = verb.german.rpartition('+')[0] if joined else ''
-        for form, tense in _finite_forms(verb.german):
-            readings.setdefault((prefix + form, tense), []).append(verb)
-    return readings
-
-
-def _infinitives() -> dict[str, list[Verb]]:
-    readings = {}
-    for verb in VERBS.values():
-        readings.setdefault(verb.german.replace('+', ''), []).append(verb)
-    return readings
-
-
 # Nouns by form and case, each with whether it is a plural; determiners by form, case and gender.
-NOUN_FORMS = _nouns()
-DETERMINER_FORMS = _determiners()
-ADJECTIVE_FORMS = _adjectives()
+NOUN_FORMS = _grouped(
+    ((german_noun(noun, case, plural), case), (noun, plural))
+    for noun in NOUNS.values()
+    for plural in ((False, True) if noun.plural != '-' else (False,))
+    for case in CASES
+)
+DETERMINER_FORMS = {
+    (german_determiner(determiner, case, gender), case, gender): determiner
+    for determiner in DETERMINERS
+    for case in CASES
+    for gender in GENDERS
+    if gender != 'p' or determiner not in ('a', 'every')
+}
+ADJECTIVE_FORMS = {
+    german_adjective(adjective, determiner, case, gender): adjective
+    for adjective in ADJECTIVES.values()
+    for determiner in ('', *DETERMINERS)
+    for case in CASES
+    for gender in GENDERS
+}
 PREDICATIVES = {adjective.german: adjective for adjective in ADJECTIVES.values()}
 DEGREES = {word: degree for degree, word in lexicon.DEGREES.items() if word}
 # Pronouns by nominative, which has several readings ('sie'), and by form and case. Pronouns with the same
 # object form are worded alike, so one of them is enough.
-SUBJECT_PRONOUNS = _subject_pronouns()
-OBJECT_PRONOUNS = _object_pronouns()
+_PRONOUNS = (*PRONOUNS.values(), *IT.values())
+SUBJECT_PRONOUNS = _grouped((pronoun.nominative, pronoun) for pronoun in _PRONOUNS)
+OBJECT_PRONOUNS = {
+    (getattr(pronoun, case), case): pronoun for pronoun in _PRONOUNS for case in ('accusative', 'dative')
+}
 # Verbs by finite form and tense: without their prefixes ('steht ... auf') and with them ('aufsteht').
-FINITE_FORMS = _finite_verbs(joined=False)
-JOINED_FORMS = _finite_verbs(joined=True)
+FINITE_FORMS = _grouped((form, verb) for verb in VERBS.values() for form in _finite_forms(verb.german))
+JOINED_FORMS = _grouped(
+    ((verb.german.rpartition('+')[0] + form, tense), verb)
+    for verb in VERBS.values()
+    for form, tense in _finite_forms(verb.german)
+)
 MODAL_FORMS = {form: modal for modal in MODALS for form in _finite_forms(MODALS[modal][0])}
-INFINITIVES = _infinitives()
+INFINITIVES = _grouped((verb.german.replace('+', ''), verb) for verb in VERBS.values())
 TIME_WORDS = [(words.split(), time, tenses) for time, (words, tenses) in TIMES.items()]
 # The preposition and the article in 'im'; the English conjunction and the word order, by German and tense.
 CONTRACTED = {short: tuple(long.split()) for long, short in lexicon.CONTRACTIONS.items()}

@@ -272,7 +272,8 @@ def _item(sentence: Sentence, kind: str) -> PronounItem:
 
 
 @functools.cache
-def _pronoun_items() -> tuple[PronounItem, ...]:
+def pronoun_items() -> tuple[PronounItem, ...]:
+    """Returns the pronoun test set, in which items 2k and 2k + 1 are a minimal pair."""
     rng = random.Random(SEED)
     street = NounPhrase(NOUNS['animal']), NounPhrase(NOUNS['street'])
     items = [
@@ -292,7 +293,7 @@ def _pronoun_items() -> tuple[PronounItem, ...]:
 
 @functools.cache
 def _corpus() -> dict[str, tuple[tuple[str, str, Sentence], ...]]:
-    known = {text for item in _pronoun_items() for text in item[:2]}
+    known = {text for item in pronoun_items() for text in item[:2]}
     rng, splits = random.Random(SEED + 1), {}
     for split in ('test', 'dev', 'train'):
         pairs = []
@@ -306,11 +307,6 @@ def _corpus() -> dict[str, tuple[tuple[str, str, Sentence], ...]]:
     return splits
 
 
-def pronoun_items() -> list[PronounItem]:
-    """Returns the pronoun test set, in which items 2k and 2k + 1 are a minimal pair."""
-    return list(_pronoun_items())
-
-
 def sentence_pairs(split: str) -> list[tuple[str, str]]:
     """Returns the (English, German) pairs of a split: 'train', 'dev', 'test' or 'pronoun'.
 
@@ -319,7 +315,7 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     if split not in (*SIZES, 'pronoun'):
         raise ValueError(f'no split {split!r}: train, dev, test or pronoun')
     if split == 'pronoun':
-        return [(item.source, item.target) for item in _pronoun_items()]
+        return [(item.source, item.target) for item in pronoun_items()]
     return [pair[:2] for pair in _corpus()[split]]
 
 
