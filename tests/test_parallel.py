@@ -48,6 +48,19 @@ print(parallel.process(), flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
 print('not stopped')
 """
+TOGETHER = """
+import sys
+from transformer import parallel
+parallel.join_processes()
+with parallel.together():
+    pass
+try:
+    with parallel.together():
+        if sys.argv[1]:
+            raise OSError(sys.argv[1])
+except Exception as error:
+    print(f'raised: {type(error).__name__}: {error}', flush=True)
+"""
 HERE = """
 import socket, sys
 socket.gethostname = lambda: sys.argv[1]
@@ -192,6 +205,13 @@ def test_the_processes_of_a_host_are_counted():
     # Gloo prints to the same place.
     assert [re.findall(r'here: (\d)', output) for output in outputs] == [['2'], ['1'], ['2']]
     assert parallel.processes_here() == 1
+
+
+def test_what_fails_in_one_process_ends_all():
+    running = start_processes(TOGETHER, ['', 'disk full', ''])
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    raised = [re.findall(r'raised: (.*)', output) for output in outputs]
+    assert [found[0].partition(':')[0] for found in raised] == ['ConfigError', 'OSError', 'ConfigError']
 
 
 @pytest.mark.stress

@@ -6,6 +6,7 @@ processes, then devices, then microbatches, so microbatch i has the same rows on
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import os
 import signal
@@ -51,6 +52,14 @@ def join_processes() -> None:
         raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
     # JAX's own handler only takes note of SIGTERM, so a process that still prepares data would continue.
     signal.signal(signal.SIGTERM, on_sigterm)
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(counts.values())) > 1:
+        raise ConfigError(
+            f'--distributed: the processes have {sorted(counts.values())} devices, not equally many'
+        )
+    # CPUs connect at their first collective, for which each waits half a minute: now, not after one of them
+    # has prepared data.
+    greatest(0)
 
 
 def devices() -> list[jax.Device]:
@@ -240,6 +249,19 @@ def greatest(number: int) -> int:
     return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
-def wait_for_all() -> None:
-    """Waits until every process has called this, so that all can read files that one of them wrote before."""
-    greatest(0)
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Waits at the end of a block for all processes, so that all can read files that one of them wrote in it.
+
+    Every process must enter it. If it fails in one of them, no other one goes on.
+    """
+    error = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    failed = greatest(int(error is not None))
+    if error is not None:
+        raise error
+    if failed:
+        raise ConfigError('another process of this run has failed; its message says why')

@@ -83,42 +83,43 @@ def run_training(
       ConfigError: a mistake of the user's. Nothing was changed.
       NonFiniteError, Stopped: as `loop.train`.
     """
-    configs.check_devices(config, parallel.device_count())
-    configs.check_platform(config, parallel.platform())
-    check_best(config)
-    owner.check_free(folder)
-    if parallel.is_primary():
-        # Before data are prepared, which can take an hour.
-        workdir.check_folder(folder, config)
-    expected = manifest.expected(lock_file)
-    origins = warm_start.origins(init_from)
-    start = None if origins else warm_start.continued(config, folder)
-    inherited = start.codecs if start else warm_start.codecs_of(config, origins)
-    dataset = run_data.of_config(config, given=inherited)
-    if expected is not None and parallel.is_primary():
-        for difference in manifest.differences(dataset.manifest, expected, lock_file):
-            logging.warning('%s', difference)
-    if configs.has(config, 'classes'):
-        labels = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
-        if labels and labels[0].size < 2:
-            raise ConfigError(f'data.train: all examples have the class {labels[0].names[0]!r}')
-        # A number in place of a class is one output.
-        config = configs.with_classes(config, labels[0].names if labels else ['a number'])
-    if config.train.frozen is not None:
-        optim.frozen(config.train.frozen, models.parameter_shapes(config))
-    if origins:
-        warm_start.warn_of_classes(origins, dataset.codecs)
-        start = warm_start.start(config, origins, folder)
-    # Built before the work directory is written, so that bad data leaves it unchanged.
-    task = task_of(config)
-    batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
-    warn_of_large_batches(config, dataset, batches['train'])
-    config = configs.with_steps(config, batches['train'].steps_per_epoch)
-    if parallel.is_primary():
-        workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
-        restore.check_resume(folder)
-        check_average(config, folder)
-    rows = _word_rows(config, dataset, folder)
+    with parallel.together():
+        configs.check_devices(config, parallel.device_count())
+        configs.check_platform(config, parallel.platform())
+        check_best(config)
+        owner.check_free(folder)
+        if parallel.is_primary():
+            # Before data are prepared, which can take an hour.
+            workdir.check_folder(folder, config)
+        expected = manifest.expected(lock_file)
+        origins = warm_start.origins(init_from)
+        start = None if origins else warm_start.continued(config, folder)
+        inherited = start.codecs if start else warm_start.codecs_of(config, origins)
+        dataset = run_data.of_config(config, given=inherited)
+        if expected is not None and parallel.is_primary():
+            for difference in manifest.differences(dataset.manifest, expected, lock_file):
+                logging.warning('%s', difference)
+        if configs.has(config, 'classes'):
+            labels = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
+            if labels and labels[0].size < 2:
+                raise ConfigError(f'data.train: all examples have the class {labels[0].names[0]!r}')
+            # A number in place of a class is one output.
+            config = configs.with_classes(config, labels[0].names if labels else ['a number'])
+        if config.train.frozen is not None:
+            optim.frozen(config.train.frozen, models.parameter_shapes(config))
+        if origins:
+            warm_start.warn_of_classes(origins, dataset.codecs)
+            start = warm_start.start(config, origins, folder)
+        # Built before the work directory is written, so that bad data leaves it unchanged.
+        task = task_of(config)
+        batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
+        warn_of_large_batches(config, dataset, batches['train'])
+        config = configs.with_steps(config, batches['train'].steps_per_epoch)
+        if parallel.is_primary():
+            workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
+            restore.check_resume(folder)
+            check_average(config, folder)
+        rows = _word_rows(config, dataset, folder)
     with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start, rows, evaluate)
 
@@ -173,8 +174,8 @@ def check_best(config: Config) -> None:
 
 def check_average(config: Config, folder: epath.Path) -> None:
     """Raises ConfigError if a checkpoint that the training's end averages was made, but no longer exists."""
-    saved = {int(path.name) for path in folder.glob('checkpoints/*') if path.name.isdecimal()}
-    train, newest = config.train, max(saved, default=0)
+    train, saved = config.train, workdir.saved_steps(folder)
+    newest = max(saved, default=0)
     if not train.average_last:
         return
     end = max(train.steps, newest)
@@ -204,10 +205,10 @@ def _train(
 ) -> Finished:
     """Trains and evaluates in a work directory that this process owns."""
     record = start.record if start else None
-    if parallel.is_primary():
-        workdir.claim(folder, config, dataset.codecs, dataset.manifest, record)
-        workdir.copy_data(folder, dataset)
-    parallel.wait_for_all()
+    with parallel.together():
+        if parallel.is_primary():
+            workdir.claim(folder, config, dataset.codecs, dataset.manifest, record)
+            workdir.copy_data(folder, dataset)
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
     header = [
@@ -233,9 +234,9 @@ def _train(
         if number := parallel.greatest(stop_signal() or 0):
             raise loop.Stopped(number, done.step)
     run = Run.open(folder)
-    if parallel.is_primary():
-        _record(run, state.params, done, batches['train'].steps_per_epoch)
-    parallel.wait_for_all()
+    with parallel.together():
+        if parallel.is_primary():
+            _record(run, state.params, done, batches['train'].steps_per_epoch)
     trained, origin = restore.load(run)
     if parallel.is_primary() and done.step != config.train.steps:
         logging.warning('%s: %s', folder, _why_it_ended(config, done, origin))

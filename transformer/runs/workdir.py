@@ -209,11 +209,13 @@ def check_place(name: epath.PathLike) -> None:
 
 def holds_work(folder: epath.Path) -> bool:
     """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
-    # Not the folder of a first checkpoint that a killed process did not complete.
-    saved = (path for name in ('', 'replaced/') for path in folder.glob(f'checkpoints/{name}*'))
-    return any(path.name.isdecimal() for path in saved) or any(
-        (folder / name).exists() for name in ('damaged', 'result.json')
-    )
+    saved = any(saved_steps(folder, name) for name in ('checkpoints', 'checkpoints/replaced'))
+    return saved or any((folder / name).exists() for name in ('damaged', 'result.json'))
+
+
+def saved_steps(folder: epath.Path, name: str = 'checkpoints') -> set[int]:
+    """Returns the steps of the checkpoints in a folder of a run, without one that a killed process began."""
+    return {int(path.name) for path in folder.glob(f'{name}/*') if path.name.isdecimal()}
 
 
 def check_same(run: Run, manifest: Mapping[str, object]) -> None:
@@ -312,9 +314,10 @@ def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object
 
     The training's own scores stay, but an earlier evaluation of the same name is replaced.
     """
-    write_lines(folder, name, lines)
 
     def add(result: Result) -> Result:
+        # Under the lock, so that the lines belong to the scores.
+        write_lines(folder, name, lines)
         # Added last, even if it was there before.
         others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
         return result | {'evaluations': {**others, name: evaluation}}
