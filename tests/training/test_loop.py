@@ -637,6 +637,11 @@ def test_tokens_are_counted_to_the_nearest(tmp_path):
     assert window.progress().tokens == 200
 
 
+def test_several_processes_ask_each_other_now_and_then():
+    asked = [[step for step in range(25) if loop.agrees_on_signals(step, n)] for n in (1, 2)]
+    assert asked == [[*range(25)], [0, 10, 20]]
+
+
 def test_the_type_in_which_gradients_are_summed(use_devices):
     use_devices(4)
 

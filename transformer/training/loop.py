@@ -25,6 +25,10 @@ from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import ComputeSums, TrainState, initial_state, started_state, train_step
 
+# Several processes ask each other for signals after every tenth update: the answer waits for that update, and
+# the next one would start late on accelerators.
+AGREE_EVERY = 10
+
 
 class NonFiniteError(ArithmeticError):
     """The loss or the gradient of a step is not finite."""
@@ -148,7 +152,8 @@ def train(
             metrics.advance(step)
             last = step == config.train.steps
             # All processes stop together when any of them gets a signal.
-            signal_number = parallel.greatest(stop_signal() or 0)
+            agreeing = agrees_on_signals(step, parallel.process()[1])
+            signal_number = parallel.greatest(stop_signal() or 0) if agreeing else 0
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [interval for interval in dev.functions if last or step % interval == 0]
@@ -185,6 +190,11 @@ def train(
         checkpoints.wait()
         # The last step is always saved.
         return state, saved
+
+
+def agrees_on_signals(step: int, processes: int) -> bool:
+    """Returns whether the processes of a run ask each other for signals after a step."""
+    return processes == 1 or step % AGREE_EVERY == 0
 
 
 def _compiling_aloud(update: Callable, shapes: int, metrics: Metrics) -> Callable:
