@@ -11,8 +11,10 @@ Axis letters, in annotations and einsum:
     P places in a cache, L·W
 """
 
+import os
 
-def load(workdir, checkpoint: str = 'scored'):
+
+def load(workdir, checkpoint: str | int = 'scored'):
     """Loads the model of a work directory: `transformer.load('runs/tiny').translate(['The dog ...'])`.
 
     The model's methods are the verbs of its task: `translate`, `generate`, `likelihoods`, `attention`, ...
@@ -54,5 +56,5 @@ def train(config, workdir, on_metrics=None, init_from=None, evaluate=True) -> di
     """
     from transformer.actions.train import train
 
-    several = [init_from] if isinstance(init_from, str) else init_from or ()
-    return train(config, workdir, on_metrics, several, evaluate)
+    several = [init_from] if isinstance(init_from, (str, os.PathLike)) else init_from or ()
+    return train(config, workdir, on_metrics, [*map(os.fspath, several)], evaluate)

@@ -1032,6 +1032,15 @@ def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     assert str(raised.value) == told
     with pytest.raises(ConfigError, match="sentences.1.=b'two': expected str, got bytes"):
         generate.as_texts(['one', b'two'], 'sentences')
+    for wrong in (None, 5):
+        with pytest.raises(ConfigError, match='sentences='):
+            generate.as_texts(wrong, 'sentences')
+    for pair in ('ab', ('a',), ('a', None), ('a', 'b', 'c')):
+        with pytest.raises(ConfigError, match=r'pairs\[1\]='):
+            generate.as_pairs([('a', 'b'), pair], 'pairs')
+    for best in (0, -1, 1.5, True):
+        with pytest.raises(ConfigError, match='nbest='):
+            generate.check_best(best)
     assert generate.as_texts(map(str, range(2)), 'texts') == ['0', '1']
     assert generate.as_texts(io.StringIO('one\n\ntwo'), 'texts') == ['one', '', 'two']
     with pytest.raises(ConfigError, match='seed=1.5: expected int, got float'):

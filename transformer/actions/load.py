@@ -19,8 +19,8 @@ class LoadedModel:
             setattr(self, name, functools.partial(verb, trained))
 
 
-def load(folder: epath.PathLike, choice: str = 'scored') -> LoadedModel:
+def load(folder: epath.PathLike, choice: str | int = 'scored') -> LoadedModel:
     """Loads the model of a work directory."""
     process.keep_programs()
-    trained, _ = restore.load_and_report(Run.open(folder), choice)
+    trained, _ = restore.load_and_report(Run.open(folder), str(choice))
     return LoadedModel(trained)

@@ -6,6 +6,8 @@ from typing import Literal
 from transformer.config.conditions import PROMPTED, TREES
 from transformer.config.declare import option
 
+MOST_PIECES = 2**30  # two such numbers add up to less than 2^31
+
 
 @dataclasses.dataclass(frozen=True)
 class Decode:
@@ -20,14 +22,16 @@ class Decode:
         'a caption all of them',
         '§6.1',
         minimum=0,
+        maximum=MOST_PIECES,
     )
     max_source_len: int = option(
         256,
         'pieces, including the end, to which longer sentences and prompts are cut',
         minimum=2,
+        maximum=MOST_PIECES,
         only=PROMPTED,
     )
-    temperature: float = option(1.0, 'divisor of the logits when sampling', minimum=1e-4)
+    temperature: float = option(1.0, 'divisor of the logits when sampling', minimum=1e-4, maximum=1e6)
     top_k: int = option(0, 'sample among the k likeliest pieces; 0 for all', minimum=0)
     top_p: float = option(
         1.0, 'sample among the likeliest pieces with this total probability', minimum=1e-6, maximum=1.0

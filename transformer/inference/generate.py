@@ -81,15 +81,16 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
     return replace(config, {f'decode.{k}': v for k, v in options.items()}).decode
 
 
-def as_texts(texts: Iterable[object], argument: str) -> list[str]:
+def as_texts(texts: object, argument: str) -> list[str]:
     """Returns the texts of a list, a generator or an open file as a list.
 
     Raises:
       ConfigError: it is one text, or holds something other than texts.
     """
     shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
-    if isinstance(texts, str):
-        raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        what = 'one text' if isinstance(texts, str) else type(texts).__name__
+        raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not {what}')
     lines = isinstance(texts, io.TextIOBase)
     texts = [line.removesuffix('\n') for line in texts] if lines else list(texts)
     for i, text in enumerate(texts):
@@ -98,20 +99,34 @@ def as_texts(texts: Iterable[object], argument: str) -> list[str]:
     return texts
 
 
+def as_pairs(pairs: Iterable[object], argument: str) -> list[tuple[str, str]]:
+    """Returns pairs of texts as a list. Raises ConfigError if one is something else."""
+    pairs = list(pairs)
+    for i, pair in enumerate(pairs):
+        if isinstance(pair, str) or [type(text) for text in pair] != [str, str]:
+            raise ConfigError(f'{argument}[{i}]={repr(pair)[:40]}: expected two texts')
+    return pairs
+
+
+def check_best(best: object) -> None:
+    """Raises ConfigError if `best` is no possible number of answers."""
+    _check_count('nbest', best, 1, math.inf)
+
+
+def _check_count(name: str, value: object, low: int, high: int | float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
+    if not low <= value <= high:
+        within = f'at least {low}' if high == math.inf else f'from {low} to {high}'
+        raise ConfigError(f'{name}={value}: must be {within}')
+
+
 def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
     """Raises ConfigError if a search cannot give that many hypotheses or samples, or ignores the seed."""
     method, sampling = settings.method, '--config.decode.method=sample'
-    bounds = {
-        'nbest': (best, 1, math.inf),
-        'samples': (samples, 1, MOST_SAMPLES),
-        'seed': (0 if seed is None else seed, 0, MOST_SEED),
-    }
-    for name, (value, low, high) in bounds.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
-        if not low <= value <= high:
-            within = f'at least {low}' if high == math.inf else f'from {low} to {high}'
-            raise ConfigError(f'{name}={value}: must be {within}')
+    check_best(best)
+    _check_count('samples', samples, 1, MOST_SAMPLES)
+    _check_count('seed', 0 if seed is None else seed, 0, MOST_SEED)
     if best > 1 and method != 'beam':
         instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
         raise ConfigError(

@@ -20,6 +20,8 @@ from transformer import config as configs
 from transformer.actions.compare import Side, incomparable
 from transformer.actions.load import load
 from transformer.config import ConfigError
+from transformer.data import vocabulary
+from transformer.data.tokenizers import kinds
 from transformer.inference.search import Hypotheses
 from transformer.nn import models
 from transformer.runs import restore
@@ -323,6 +325,19 @@ def test_a_newline_does_not_begin_a_line_of_answers(trained, monkeypatch):
         data = dataclasses.replace(model.config.data, documents=documents)
         changed = model._replace(config=dataclasses.replace(model.config, data=data))
         assert generator.generate(changed, ['x '], method='greedy') == [expected]
+
+
+def test_a_prompt_of_several_texts_is_part_of_the_answer(trained, monkeypatch):
+    """The pieces of GPT-2 have one for the end, and a prompt of examples holds several."""
+    model, _ = restore.load(Run.open(epath.Path(trained)))
+    tokenizer = kinds.read(vocabulary.train(['aab ab', 'ab aab'], 260, 'byte_bpe'))
+    model = model._replace(codecs={'text': tokenizer})
+    written = Hypotheses(np.array([tokenizer.encode('b')]), np.zeros(1))
+    monkeypatch.setattr(
+        generator.generation, 'search', lambda trained, asked, rows, *_: [written] * len(rows)
+    )
+    prompt = 'ab<|endoftext|>\xe4<|endoftext|>a'
+    assert generator.generate(model, [prompt], method='greedy') == [prompt + 'b']
 
 
 def test_a_diagnosis_reads_the_learning_curve(capfd, trained):

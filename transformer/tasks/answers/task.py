@@ -16,7 +16,7 @@ from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Span, Text
 from transformer.inference import batch_shapes
-from transformer.inference.generate import OnDone, as_texts
+from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -144,6 +144,7 @@ def answer(
 
     A text without a tab gets empty answers, with a warning. A score is the sum of two logits.
     """
+    check_best(best)
     texts, pairs = as_texts(texts, 'texts'), []
     for number, text in enumerate(texts, first + 1):
         question, tab, context = text.partition('\t')

@@ -13,7 +13,7 @@ from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
 from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
-from transformer.inference.generate import OnDone, as_texts
+from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -105,6 +105,7 @@ def classify(
 ) -> list[list[Hypothesis]]:
     """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
     check_own_classes(classes)
+    check_best(best)
     number = trained.config.classify.output == 'number'
     size = 1 if number else trained.codecs['label'].size
     if best > size:

@@ -16,7 +16,7 @@ from transformer.data.rows import stacked
 from transformer.data.sources import images as image_files
 from transformer.data.sources import text as text_files
 from transformer.inference import batch_shapes
-from transformer.inference.generate import OnDone, as_texts
+from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
@@ -184,6 +184,7 @@ def _nearest(
     queries: Vectors, names: Sequence[str], candidates: Callable[[], Vectors], best: int, kind: str
 ) -> list[list[Hypothesis]]:
     """Returns the names of the nearest candidates of each query, with their cosines."""
+    check_best(best)
     if best > len(names):
         raise ConfigError(f'nbest={best}: at most {len(names)}, the number of {kind} to choose from')
     of_names = candidates() if len(queries) else None
@@ -229,6 +230,7 @@ def classify(
     """
     del first  # errors name the file, not its number
     names = _class_names(classes)
+    check_best(best)
     if best > len(names):
         raise ConfigError(f'nbest={best}: at most {len(names)}, the number of classes')
     pixels = image_files.read_all(paths, image_type(trained.config))

@@ -15,7 +15,7 @@ from transformer.data.fields import Image, Label, Reading, Text
 from transformer.data.rows import stacked
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
-from transformer.inference.generate import OnDone
+from transformer.inference.generate import OnDone, check_best
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -119,6 +119,7 @@ def classify(
     """Returns the likeliest classes of image files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
     check_own_classes(classes)
+    check_best(best)
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)

@@ -34,10 +34,10 @@ def hypotheses(
 ) -> list[list[Hypothesis]]:
     """Continues each prompt: the `best` best continuations of beam search, or `samples` samples.
 
-    The text includes the prompt; the score does not. Without `data.carry` the model handles at most
-    `data.row_len` pieces at a time: it writes a longer text half a row at a time, and reads the text's new
-    end in between. Beam search does not continue longer texts. If the model learned lines, a newline in a
-    text becomes a blank.
+    The text includes the prompt, or the end of it that is read; the score does not. Without `data.carry`
+    the model handles at most `data.row_len` pieces at a time: it writes a longer text half a row at a
+    time, and reads the text's new end in between. Beam search does not continue longer texts. If the
+    model learned lines, a newline in a text becomes a blank.
 
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.
@@ -59,15 +59,29 @@ def hypotheses(
         written = _beams(trained, settings, best, rows, numbers, key, rows_done)
     else:
         written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
-    one_line = trained.config.data.documents == 'lines'
     texts = [
-        # Decoded together: a piece alone can lose the blank before it, or be part of a character.
-        Hypothesis(trained.codecs['text'].decode(prompt + tokens, one_line=one_line), score)
+        Hypothesis(_text(trained, prompt, tokens), score)
         for prompt, row in zip(rows, written, strict=True)
         for tokens, score in row
     ]
     count = best if settings.method == 'beam' else samples
     return [texts[i : i + count] for i in range(0, len(texts), count)]
+
+
+def _text(trained: Trained, prompt: list[int], tokens: list[int]) -> str:
+    """Decodes a prompt and its continuation."""
+    tokenizer, parts = trained.codecs['text'], [[]]
+    for piece in prompt:
+        if piece == EOS:
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+    # A piece alone can lose the blank before it, or be part of a character.
+    parts[-1] += tokens
+    # Texts can hold the end piece of GPT-2's tokenizer.
+    end = next((text for text in tokenizer.special if tokenizer.encode(text)[0] == EOS), '')
+    one_line = trained.config.data.documents == 'lines'
+    return end.join(tokenizer.decode(part, one_line=one_line) for part in parts)
 
 
 def _encode(trained: Trained, prompts: list[str], settings: Decode, first: int) -> list[list[int]]:

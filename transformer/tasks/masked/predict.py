@@ -12,7 +12,7 @@ from transformer.config import Config, ConfigError
 from transformer.data.rows import padded
 from transformer.data.tokenizers.base import BLANK
 from transformer.inference import batch_shapes
-from transformer.inference.generate import OnDone, as_texts
+from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
@@ -34,6 +34,7 @@ def fill(
     Candidates are the pieces that begin a word or, right after a letter or digit, the pieces that do not. A
     text without a [MASK], or with several, gets an empty word, with a warning.
     """
+    check_best(best)
     texts = as_texts(texts, 'texts')
     results, with_gap = [[Hypothesis('', 0.0)] * best for _ in texts], []
     for i, text in enumerate(texts):

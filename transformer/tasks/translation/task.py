@@ -133,7 +133,7 @@ def likelihoods(
     A source is cut as for translation. A target longer than any translation that a search would write is
     not scored: each log p is NaN, and a warning names the line.
     """
-    decode, codecs, pairs = trained.config.decode, trained.codecs, list(pairs)
+    decode, codecs, pairs = trained.config.decode, trained.codecs, generate.as_pairs(pairs, 'pairs')
     numbers = range(len(pairs)) if numbers is None else numbers
     sources = codecs['source'].encode_batch([source for source, _ in pairs])
     targets = codecs['target'].encode_batch([target for _, target in pairs])
