@@ -14,7 +14,9 @@ Reached, single trainings: SST-2 88.5 % [86.5, 90.5] of the 872 sentences of dev
 [92.1, 96.2] of the last tenth of its training part, in 5; CoLA, Matthews correlation 0.340 [0.251, 0.421] of
 dev in domain, in 7, on two CPU cores that much other work shared; STS-B, Pearson 0.867 [0.853, 0.880] of
 dev, in 16 minutes on one core; SQuAD 1.1, from 3,800 questions, exact match 52.2 % [51.3, 53.2] and F1 64.9 %
-[64.1, 65.7] of dev, in 81. The options were fixed beforehand, after published recipes.
+[64.1, 65.7] of dev, in 81. The options were fixed beforehand, after published recipes. Batches half as large,
+with the rate that was best on a tenth of the training part, do no better: SST-2 88.2 %, TREC 94.3 %, CoLA
+0.313.
 """
 
 from transformer.config import config_dict
