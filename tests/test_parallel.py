@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from transformer import parallel
+from transformer.config import ConfigError
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVALUATIONS = 40
@@ -205,6 +207,14 @@ def test_the_processes_of_a_host_are_counted():
     # Gloo prints to the same place.
     assert [re.findall(r'here: (\d)', output) for output in outputs] == [['2'], ['1'], ['2']]
     assert parallel.processes_here() == 1
+
+
+def test_processes_with_unequal_devices_are_refused(monkeypatch):
+    monkeypatch.setattr(parallel.jax.distributed, 'initialize', lambda: None)
+    of_processes = [types.SimpleNamespace(process_index=index) for index in (0, 1, 1)]
+    monkeypatch.setattr(parallel.jax, 'devices', lambda: of_processes)
+    with pytest.raises(ConfigError, match=r'--distributed: .*\[1, 2\]'):
+        parallel.join_processes()
 
 
 def test_what_fails_in_one_process_ends_all():

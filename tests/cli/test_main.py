@@ -39,6 +39,7 @@ from transformer.inference.attention import last_word
 from transformer.runs import owner, restore
 from transformer.runs import workdir as workdirs
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks.translation import task as translation
 
@@ -540,6 +541,11 @@ def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, 
         assert part in error, error
     with pytest.raises(ConfigError, match='configs/none.py'):
         transformer.train('configs/none.py', workdir)
+    last = transformer.load(workdir, 3).trained
+    assert fingerprint(last.params) == result['params_sha256']
+    # Work directories can be paths.
+    with pytest.raises(ConfigError, match='no-such-run'):
+        transformer.train(config, tmp_path / 'other', init_from=tmp_path / 'no-such-run')
 
 
 def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:

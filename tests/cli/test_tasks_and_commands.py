@@ -1,5 +1,6 @@
 """Every pair of a task and a command: it works, or is refused in one line with status 2."""
 
+import inspect
 import json
 import pathlib
 
@@ -13,8 +14,9 @@ from etils import epath
 from transformer import config as configs
 from transformer import tasks
 from transformer.actions import data as run_data
+from transformer.actions.load import load
 from transformer.cli import main as run
-from transformer.config import TASKS, has
+from transformer.config import TASKS, ConfigError, has
 from transformer.nn import heads, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -271,3 +273,18 @@ def test_two_tasks_cannot_declare_a_command_with_different_flags(monkeypatch):
     monkeypatch.setitem(classify.COMMANDS, 'classify', other)
     with pytest.raises(ValueError, match='classify declares classify'):
         tasks.declared_commands()
+
+
+def test_every_verb_gives_at_least_one_answer(runs):
+    more = {'retrieve': {'images': []}, 'retrieve_texts': {'texts': ['dog']}}
+    more['classify'] = {'classes': 'dog,cat'}
+    asked = set()
+    for task, folder in runs.items():
+        model = load(folder)
+        for name, verb in tasks.task_of(model.trained.config).verbs.items():
+            if 'best' in inspect.signature(verb).parameters:
+                own = more.get(name, {}) if task == 'contrastive' else {}
+                with pytest.raises(ConfigError, match='nbest=0: '):
+                    getattr(model, name)([], best=0, **own)
+                asked.add(name)
+    assert {'hypotheses', 'parse', 'fill', 'classify', 'caption', 'retrieve', 'answer'} < asked
