@@ -1041,7 +1041,7 @@ def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     for wrong in (None, 5):
         with pytest.raises(ConfigError, match='sentences='):
             generate.as_texts(wrong, 'sentences')
-    for pair in ('ab', ('a',), ('a', None), ('a', 'b', 'c')):
+    for pair in ('ab', None, ('a',), ('a', None), ('a', 'b', 'c')):
         with pytest.raises(ConfigError, match=r'pairs\[1\]='):
             generate.as_pairs([('a', 'b'), pair], 'pairs')
     for best in (0, -1, 1.5, True):

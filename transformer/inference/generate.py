@@ -103,7 +103,7 @@ def as_pairs(pairs: Iterable[object], argument: str) -> list[tuple[str, str]]:
     """Returns pairs of texts as a list. Raises ConfigError if one is something else."""
     pairs = list(pairs)
     for i, pair in enumerate(pairs):
-        if isinstance(pair, str) or [type(text) for text in pair] != [str, str]:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
             raise ConfigError(f'{argument}[{i}]={repr(pair)[:40]}: expected two texts')
     return pairs
 
