@@ -1028,6 +1028,8 @@ def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeyp
         ((['one'], {'samples': 0}), 'samples=0: must be from 1 to 10000'),
         ((['one'], {'best': 0}), 'nbest=0: must be at least 1'),
         ((['one'], {'seed': -1}), 'seed=-1: must be from 0 to 2147483647'),
+        ((['one'], {'temperature': 1e38}), 'decode.temperature=1e+38: must be from 0.0001 to 1000000.0'),
+        ((['one'], {'extra_len': 2**31}), 'decode.extra_len=2147483648: must be from 0 to 1073741824'),
         (('one', {}), "sentences='one': a list of texts is expected, not one text"),
     ],
 )

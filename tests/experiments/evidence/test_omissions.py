@@ -64,6 +64,16 @@ def test_differences_are_those_of_the_committed_results():
     assert counted['Moses, both']['BLEU'] == f'{papers:.2f}'
 
 
+def test_evaluations_of_other_splits_do_not_count(tmp_path):
+    folder = pathlib.Path(shutil.copytree(omissions.COMMITTED, tmp_path / 'sweep'))
+    for file in folder.glob('base-seed*/result.json'):
+        result = json.loads(file.read_text())
+        of_dev = result['evaluations']['test.latest'] | {'split': 'dev'}
+        file.write_text(json.dumps(result | {'evaluations': {'dev.best': of_dev, **result['evaluations']}}))
+    _, evaluated, _ = map(table, omissions.sections(folder))
+    assert set(evaluated) == {'base', 'latest', 'average.beam=1', 'average.alpha=0.0'}
+
+
 def test_outputs_are_counted_by_every_rule(tmp_path, monkeypatch, capsys):
     folder = shutil.copytree(omissions.COMMITTED, tmp_path / 'sweep')
     monkeypatch.setattr(omissions.differences, 'read_texts', lambda *_: {'target': REFERENCES})
