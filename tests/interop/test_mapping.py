@@ -125,9 +125,13 @@ def test_it_leaves_for_ctranslate2_and_comes_back(tmp_path):
             reading.read(epath.Path(tmp_path / 'ct2'))
 
 
-def test_patterns_match_whole_names():
+def test_patterns_take_few_steps():
     name = 'encoder.layers.0.' + 'e' * 100
-    assert mapping._ignored([r'encoder\.layers\.\d+\..*e+', '(?:x|y)+z'], {name, 'yz', 'y'}) == (name, 'yz')
+    assert mapping._ignored([r'encoder\.layers\.\d+\..*e+', '(?:x|y)z'], {name, 'yz', 'y'}) == (name, 'yz')
+    assert mapping._ignored([r'[(*)+]x\(?\)'], {'*x()', 'x'}) == ('*x()',)
+    for pattern in ('.*' * 9 + 'x', 'e?' * 60 + 'x', '(e|e)' * 40 + 'x'):
+        with pytest.raises(ConfigError, match='ignored:'):
+            mapping._ignored([pattern], {name})
 
 
 def test_the_forms_of_pieces(tmp_path):
@@ -217,7 +221,10 @@ NORM = 'transformer.encoder.norm.bias'
         ({k: v for k, v in PLAN.items() if k != 'tokenizer'}, "'tokenizer'"),
         (changed(ignored='pe'), "ignored='pe'"),
         (changed(ignored=['(']), "ignored: '('"),
-        (changed(ignored=['e{99999999999}']), 'ignored:'),
+        (changed(ignored=['(a+)+$']), "ignored: '(a+)+$'"),
+        (changed(ignored=['(?:e|e)*x']), "ignored: '(?:e|e)*x'"),
+        (changed(ignored=['(e)\\1']), "ignored: '(e)"),
+        (changed(ignored=['(e|e)' * 40 + 'x']), 'ignored:'),
         (changed(options={'model.N': 1_000_000}), 'model.N=1000000'),
         (changed(options={'model.d_ff': 10**12}), 'model.d_ff=1000000000000'),
         (changed(options={'model.layers': 3}), 'model.layers: no such option'),

@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -46,6 +47,7 @@ _SHAPE = {
     'transposed?': bool,
 }
 _OPTIONAL = {'ignored': [], 'transposed': True}
+_MOST_STEPS = 10**9  # of matching names with patterns, which take seconds
 # Options that neither a name nor a shape shows, so that a default could be wrong in silence.
 _NEEDED = (
     'model.h', 'model.activation', 'model.norm', 'model.norm_epsilon', 'model.positions',
@@ -127,8 +129,24 @@ def _read_arrays(file: epath.Path) -> Arrays:
 
 
 def _ignored(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """Returns the names that a pattern matches as a whole."""
+    """Returns the names that a pattern matches as a whole.
+
+    Python's search for a match can take years. Without quantifiers of groups it takes, for a name of n
+    characters, at most as many steps as there are ways to choose the ends of all quantified parts.
+    """
     for pattern in patterns:
+        # Escapes and sets count as plain characters here.
+        bare = re.sub(r'\\[^\d]|\[\^?\]?(?:\\.|[^\]\\])*\]', 'x', pattern)
+        if re.search(r'\)[*+?{]|\(\?[^:]|\\', bare):
+            raise ConfigError(
+                f'ignored: {pattern!r}: no quantifier, reference or condition of a group is known here'
+            )
+        quantified, choices = len(re.findall(r'(?<!\()[*+?{]', bare)), bare.count('|')
+        steps = sum(math.comb(len(name) + quantified, quantified) for name in names) << min(choices, 64)
+        if steps > _MOST_STEPS:
+            raise ConfigError(
+                f'ignored: {pattern!r}: has too many quantifiers or choices; use several patterns'
+            )
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):
