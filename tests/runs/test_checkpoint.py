@@ -184,8 +184,8 @@ def test_average_is_numpys_mean(tmp_path, opened):
     tracemalloc.start()
     found = restore.mean(checkpoints, range(1, 6), jax.eval_shape(lambda: trees[0]))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(trees[0]))
-    # The mean, and one checkpoint at a time.
-    assert tracemalloc.get_traced_memory()[1] < 2.5 * size
+    # The mean, and one array at a time: its bytes, and once more to be hashed.
+    assert tracemalloc.get_traced_memory()[1] < 1.7 * size
     tracemalloc.stop()
     expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *trees)
     jax.tree.map(np.testing.assert_array_equal, found.params, expected)
@@ -359,6 +359,8 @@ def test_other_structure(tmp_path, opened, change):
     other = {'decoder': {'layer_0': change(LIKE['params']['decoder']['layer_0'])}}
     with pytest.raises(DamagedCheckpoint, match='params'):
         checkpoints.restore(1, {'params': other})
+    with pytest.raises(DamagedCheckpoint, match='params'):
+        list(checkpoints.stream_params(1, other))
 
 
 def test_falls_back_and_moves_aside(tmp_path, opened, warnings):

@@ -10,6 +10,7 @@ only when the step is complete.
 
 import concurrent.futures
 import contextlib
+import hashlib
 import itertools
 import json
 import math
@@ -29,7 +30,7 @@ from orbax.checkpoint import checkpoint_managers
 from transformer import files
 from transformer.config import ConfigError
 from transformer.runs import retention
-from transformer.runs.hashes import fingerprint, folder_sha256
+from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
 # Orbax warns about read-only folders, and also logs the tracebacks of exceptions that it raises.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
@@ -220,6 +221,24 @@ class Checkpoints:
         self.wait()
         return self._content(step)
 
+    def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the parameters of a step one array at a time, sorted by path.
+
+        The hash is verified after the last array, so results must not be used before then.
+
+        Raises:
+          DamagedCheckpoint: as in `restore`.
+        """
+        saved_hash, digest = self.content(step)['params'], hashlib.sha256()
+        with self._reading(step, 'params'):
+            self._check_files(step, 'params')
+        for name, like in sorted(named_leaves(like_params).items()):
+            array = self._array(step, name, like)
+            add_leaf(digest, name, array)
+            yield name, array
+        if digest.hexdigest() != saved_hash:
+            raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
+
     def close(self) -> None:
         """Waits for a save in progress, and ends the threads."""
         try:
@@ -276,6 +295,21 @@ class Checkpoints:
         with self._reading(step, item):
             self._check_files(step, item)
             return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
+
+    def _array(self, step: int, name: str, like) -> np.ndarray:
+        """Reads one array of a step's parameters, by its path in `named_leaves`."""
+        tree = like
+        for key in reversed(name.split('/')):
+            tree = {key: tree}
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=as_numpy, partial_restore=True)
+        with self._reading(step, 'params'):
+            restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
+            array = jax.tree.leaves(restored)[0]
+            # A missing array is returned as `like` itself.
+            if array is like or _shapes(array) != _shapes(like):
+                raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
+            return array
 
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'

@@ -19,11 +19,7 @@ def fingerprint(tree) -> str:
     """
     digest = hashlib.sha256()
     for name, leaf in sorted(named_leaves(tree).items()):
-        array = np.asarray(leaf)
-        digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
-        little = np.ascontiguousarray(array, array.dtype.newbyteorder('<'))
-        # Views the array as bytes without a copy, because bfloat16 cannot be hashed.
-        digest.update(little.reshape(-1).view(np.uint8))
+        add_leaf(digest, name, np.asarray(leaf))
     return digest.hexdigest()
 
 
@@ -31,6 +27,14 @@ def named_leaves(tree) -> dict[str, Any]:
     """Returns the leaves of a tree by their paths, in the order of `jax.tree.leaves`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
+
+
+def add_leaf(digest, name: str, array: np.ndarray) -> None:
+    """Adds one leaf to the SHA-256 of a `fingerprint`. Leaves must be added in the order of their names."""
+    digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder('<'))
+    # Views the array as bytes without a copy, because bfloat16 cannot be hashed.
+    digest.update(little.reshape(-1).view(np.uint8))
 
 
 def folder_sha256(folder: epath.Path) -> dict[str, str]:

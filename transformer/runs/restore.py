@@ -1,7 +1,6 @@
 """Restores trained models: the best checkpoint, the latest, a step, an average or an ensemble."""
 
 import contextlib
-import operator
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint, parameters_file, retention
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
+from transformer.runs.hashes import named_leaves
 from transformer.runs.parameters_file import ParametersFile
 from transformer.runs.workdir import Run
 
@@ -236,18 +236,20 @@ def _check_config(folder: epath.Path, step: int, meta: Mapping) -> None:
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    Besides the mean, one checkpoint is in memory at a time. `meta` is the last step's, with all steps and
-    their parameters' fingerprints added.
+    Besides the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
+    all steps and their parameters' fingerprints added.
 
     Raises:
       DamagedCheckpoint: a step is missing or damaged.
     """
     contents = {step: checkpoints.content(step) for step in steps}
-    like = {'params': like_params}
-    totals = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like_params)
+    totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
     for step in steps:
-        totals = jax.tree.map(operator.iadd, totals, checkpoints.restore(step, like).params)
-    params = jax.tree.map(lambda total: total / np.asarray(len(steps), total.dtype), totals)
+        for name, array in checkpoints.stream_params(step, like_params):
+            totals[name] += array
+    for total in totals.values():
+        total /= len(steps)
+    params = jax.tree.unflatten(jax.tree.structure(like_params), totals.values())
     hashes = {str(step): content['params'] for step, content in contents.items()}
     last = max(steps)
     return Saved(last, {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}, params)
