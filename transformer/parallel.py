@@ -253,7 +253,7 @@ def greatest(number: int) -> int:
 def together() -> Iterator[None]:
     """Waits at the end of a block for all processes, so that all can read files that one of them wrote in it.
 
-    Every process must enter it. If it fails in one of them, no other one goes on.
+    Every process must enter it. If it fails in one process, it fails in all.
     """
     error = None
     try:

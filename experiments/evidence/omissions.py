@@ -1,7 +1,7 @@
-"""What single omissions cost, from a sweep of the table `omissions`.
+"""Computes the cost of omissions: of parts of training, of averaging and search, and in counting BLEU.
 
-They are the sweep's rows, other evaluations of base's runs (`run.py evaluate`), and other rules by which BLEU
-of base's outputs is counted.
+Parts of training are the rows of a sweep of the table `omissions`. Averaging and search are varied by later
+evaluations (`run.py evaluate`) of its base runs, whose outputs are also counted by other rules of BLEU.
 """
 
 import functools
@@ -36,32 +36,32 @@ _NOTE = 'Means over seeds; Δ: the mean difference from {} of the seeds that bot
 
 
 def rules(language: str) -> dict[str, Callable[[Sequence[str], Sequence[str]], float]]:
-    """Returns the rules by which BLEU is counted, each a function of hypotheses and references, by name."""
+    """Returns functions of hypotheses and references that count BLEU, by the name of their rule."""
     moses, quotes, compounds = bleu.moses_tokenizer(language), bleu.normalize_quotes, bleu.split_compounds
-
-    def sacre(hypotheses: Sequence[str], references: Sequence[str], **options) -> float:
-        return sacrebleu.BLEU(force=True, **options).corpus_score(hypotheses, [references]).score
-
-    def multi(hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str]) -> float:
-        sides = ([change(line) for line in lines] for lines in (hypotheses, references))
-        return bleu.multi().corpus_score(next(sides), [next(sides)]).score
-
-    of_tokens = {
-        'Moses': moses,
-        'Moses, plain quotes': lambda line: moses(quotes(line)),
-        'Moses, split compounds': lambda line: compounds(moses(line)),
-        'Moses, both': bleu.papers_tokenizer(language),
+    metrics = {
+        '13a': (bleu.sacre(language), str),
+        '13a, without case': (bleu.sacre(language, lowercase=True), str),
+        'intl': (sacrebleu.BLEU(tokenize='intl', force=True), str),
+        'Moses': (bleu.multi(), moses),
+        'Moses, plain quotes': (bleu.multi(), lambda line: moses(quotes(line))),
+        'Moses, split compounds': (bleu.multi(), lambda line: compounds(moses(line))),
+        'Moses, both': (bleu.multi(), bleu.papers_tokenizer(language)),
     }
-    return {
-        '13a': sacre,
-        '13a, without case': functools.partial(sacre, lowercase=True),
-        'intl': functools.partial(sacre, tokenize='intl'),
-        **{name: functools.partial(multi, change=change) for name, change in of_tokens.items()},
-    }
+    return {name: functools.partial(_score, *metric) for name, metric in metrics.items()}
 
 
-def count(folder: pathlib.Path) -> pathlib.Path:
-    """Counts BLEU of the outputs of base's runs by every rule, and returns the file that it writes.
+def _score(
+    metric: 'sacrebleu.BLEU',
+    change: Callable[[str], str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+) -> float:
+    """Computes BLEU of changed lines."""
+    return metric.corpus_score([*map(change, hypotheses)], [[*map(change, references)]]).score
+
+
+def count(folder: pathlib.Path) -> None:
+    """Counts BLEU of the outputs of base's runs by every rule, and writes it to `FILE`.
 
     Raises:
       ConfigError: no run of base is done, or one lacks its output.
@@ -75,7 +75,6 @@ def count(folder: pathlib.Path) -> pathlib.Path:
         for name, rule in rules(base.config.data.target_language).items()
     }
     files.write_json(folder / FILE, counted)
-    return folder / FILE
 
 
 def _read(folder: pathlib.Path) -> Comparison:
@@ -88,7 +87,7 @@ def _read(folder: pathlib.Path) -> Comparison:
 
 
 def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
-    """Makes the tables of what omissions cost: in training, in search and averaging, in counting BLEU."""
+    """Makes the tables of costs: in training, in averaging and search, and in counting BLEU."""
     sweep = _read(folder)
     base, split = sweep.base_row(), sweep.table.split
     trained = {

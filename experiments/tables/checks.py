@@ -40,6 +40,7 @@ def check_table(table: object, file: str) -> Table:
 
 
 def check_distinct(what: str, names: list[str]) -> None:
+    """Raises ConfigError if a name occurs twice."""
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{what} are called {twice[0]!r}')
 

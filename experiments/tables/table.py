@@ -1,4 +1,4 @@
-"""What a table of trainings is made of: rows, the scores that a report prints for them, and their options."""
+"""Defines tables of trainings: rows, measures, and the scores that a report prints for them."""
 
 import dataclasses
 from collections.abc import Iterable

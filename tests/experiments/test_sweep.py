@@ -445,7 +445,7 @@ def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
 
 def test_a_corrected_row_begins_anew_and_what_was_begun_is_moved_aside(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(launch, 'on_this_machine', lambda missing, *_: [])
-    table = 'from experiments.tables.table import Row, Table\nTABLE = Table(%s, "dev")\n'
+    table = 'from experiments.tables.rows import Row, Table\nTABLE = Table(%s, "dev")\n'
     mine, workdir = tmp_path / 'mine.py', tmp_path / 'w'
     argv = ['sweep', 'run', f'--table={mine}', '--scale=grammar', '--seeds=1', f'--workdir={workdir}']
     written = lambda changes: mine.write_text(table % f'(Row("base", {{}}), Row("A", {changes}))')

@@ -1,5 +1,6 @@
 """The installed package: its files, with the configs, and the command `transformer`."""
 
+import importlib
 import pathlib
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import tomllib
 import pytest
 
 from transformer.cli import main
-from transformer.config import extras
+from transformer.config import ConfigError, extras
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -69,6 +70,15 @@ def test_a_python_without_the_packages_is_one_line(tmp_path):
     done = subprocess.run([sys.executable, '-S', '-E', str(ROOT / 'run.py')], capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert 'absl' in done.stderr and '.venv/bin/python' in done.stderr
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    named = r'^a figure needs no_such_package: pip install .*\[figures\]'
+    with pytest.raises(ConfigError, match=named), extras.needing('a figure', 'figures'):
+        importlib.import_module('no_such_package')
+    # A missing module of ours is no missing package.
+    with pytest.raises(ModuleNotFoundError), extras.needing('a figure', 'figures'):
+        importlib.import_module('transformer.no_such_module')
 
 
 def test_an_extra_is_installed_from_where_the_package_is(built, tmp_path, monkeypatch):

@@ -35,4 +35,6 @@ def needing(user: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        if (error.name or '').partition('.')[0] == __package__.partition('.')[0]:
+            raise  # a module of ours, which no package brings
         raise ConfigError(f'{user} needs {error.name}: {install(extra)}') from None

@@ -109,7 +109,9 @@ def test_the_grammar_judges_german():
     german = judge('grammar', 'de')
     assert german('Der Hund schläft.')
     assert not german('Den Hund schläft.')
-    assert judge('grammar', 'en') is judge('text', 'de') is judge('grammar', 'en', 'de') is None
+    others = [(source, language) for source in ('text', 'tfds') for language in ('de', 'en')]
+    for other in (*others, ('grammar', 'en'), ('grammar', 'en', 'de')):
+        assert judge(*other) is None
 
 
 def test_truth_of_scenes():
@@ -120,6 +122,7 @@ def test_truth_of_scenes():
     assert judge(picture, captions.caption('unseen', 7, 'en')) is None
     assert judge(picture[::-1], captions.caption('unseen', 7, 'de')) is None
     assert sources.scene_truth(Data(source='folders'), scenes('de')) is None
+    assert sources.scene_truth(Data(source='pictures'), PICTURES) is None
 
 
 @pytest.mark.parametrize('source', ['grammar', 'pictures', 'scenes'])

@@ -1,4 +1,4 @@
-"""What omissions cost: the printed differences, and the rules by which BLEU is counted."""
+"""Tests the costs of omissions: the printed differences, and the rules of counting BLEU."""
 
 import json
 import pathlib

@@ -71,7 +71,7 @@ def row(reading: Reading, tree: trees.Constituent | None, names: dict[str, str],
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes each entry of a split by its trees' number and its hash, or that of its files' hashes."""
+    """Describes each entry of a split by its number of trees and a hash, of its file or its files' hashes."""
     del reading
     folder = entries.root(data)
     result = []
