@@ -548,6 +548,11 @@ def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, 
         transformer.train(config, tmp_path / 'other', init_from=tmp_path / 'no-such-run')
 
 
+def test_processes_share_the_work_of_three_commands():
+    sharing = {name for name, command in COMMANDS.items() if 'distributed' in command.flags}
+    assert sharing == {'train', 'evaluate', 'average'}
+
+
 def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     for name, content in snapshot(trained).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
