@@ -102,6 +102,42 @@ def test_outputs_and_gradients_are_those_of_the_definition(model, causal):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize('size', [1, 3, 5])
+def test_parts_of_causal_rows_are_attended_to_as_the_whole(size, monkeypatch):
+    """The last part is shorter, unless the parts have one position."""
+    inputs = arrays()
+    whole, of_whole = outputs_and_gradients(by_definition(full.FULL), *inputs, True)
+    monkeypatch.setattr(full, '_PART', size)
+    # Another kernel for jit, which has kept the program of the usual size.
+    in_parts = full.FULL._replace(attend=lambda rows, causal: full.attend(rows, causal))
+    found, gradients = outputs_and_gradients(in_parts, *inputs, True)
+    np.testing.assert_allclose(np.asarray(found)[REAL], np.asarray(whole)[REAL], rtol=1e-5, atol=1e-5)
+    for mine, other in zip(gradients, of_whole, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('length', 'changes', 'keys'),
+    [
+        (512, {}, [256, 512]),
+        (600, {}, [256, 512, 600]),
+        (511, {}, [511]),
+        (512, {'causal': False}, [512]),
+        (512, {'bias': True}, [512]),
+        (512, {'drop': jax.tree_util.Partial(lambda x: 2.0 * x)}, [512]),
+    ],
+    ids=['two parts', 'a shorter part', 'short', 'both directions', 'bias', 'dropout'],
+)
+def test_a_part_of_a_long_causal_row_reads_no_key_beyond_it(length, changes, keys):
+    segments = jnp.ones((1, length), jnp.int32)
+    bias = jnp.zeros((1, 2, length, length)) if changes.get('bias') else None
+    rows = AttentionInputs(*[jnp.zeros((1, length, 2, 8))] * 3, segments, segments, bias)
+    rows = rows._replace(drop=changes.get('drop', KEEP_ALL))
+    traced = jax.make_jaxpr(lambda rows: full.attend(rows, changes.get('causal', True)))(rows)
+    attentions = [e for e in traced.eqns if e.primitive.name == 'custom_vjp_call']
+    assert [e.invars[1].aval.shape[1] for e in attentions] == keys
+
+
 def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
     """Of all outputs: also of queries whose segment has no key."""
     query, key, value = map(jnp.asarray, arrays())

@@ -14,6 +14,9 @@ from transformer.nn.kernels import short
 from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
+# Queries of a part of a causal row that has at least two.
+_PART = 256
+
 
 def attention_weights(
     query: Float[Array, 'B Q H C'],
@@ -41,9 +44,18 @@ def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 
 # Plain definition: nn/plain.py: attention.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     """Computes the weighted means of values in a segment. It has only a reverse-mode derivative."""
+    length = rows.query.shape[1]
+    if not causal or length < 2 * _PART or not rows.is_plain:
+        return _attend(rows, causal)
+    # No query of a part attends to a key beyond the part's end.
+    parts = [rows.part(start, start + _PART) for start in range(0, length, _PART)]
+    return jnp.concatenate([_attend(part, causal) for part in parts], axis=1)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     if short.fits(rows):
         return _forward(rows, causal)[0]
     # As `_means`, but written out for readers, from here to the logits.
@@ -97,7 +109,7 @@ def _gradients(saved, gradient):
     return d_query, d_key, d_value, d_bias
 
 
-attend.defvjp(_forward, _backward)
+_attend.defvjp(_forward, _backward)
 
 
 def empty_cache(model: Model, rows: int, length: int) -> AttentionState:

@@ -31,9 +31,25 @@ class AttentionInputs(NamedTuple):
     drop: Drop = KEEP_ALL
 
     def mask(self, *, causal: bool) -> Bool[Array, 'B 1 Q K']:
-        """Marks the keys that a query can attend to: in its segment and, if causal, not to its right."""
+        """Marks the keys that a query can attend to: in its segment and, if causal, not to its right.
+
+        If there are fewer queries than keys, they have the last positions.
+        """
         mask = masks.segment_mask(self.query_segments, self.key_segments)
-        return masks.causal_mask(self.query.shape[1]) & mask if causal else mask
+        queries, keys = mask.shape[2:]
+        return masks.causal_mask(keys)[:, :, keys - queries :] & mask if causal else mask
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is neither a bias nor dropout of weights."""
+        # A Partial that a transformation rebuilt keeps its function.
+        return self.bias is None and self.drop.func is KEEP_ALL.func
+
+    def part(self, start: int, end: int) -> 'AttentionInputs':
+        """Returns the queries from `start` to `end`, and all keys before `end`, without bias and dropout."""
+        query, query_segments = self.query[:, start:end], self.query_segments[:, start:end]
+        key, value, key_segments = self.key[:, :end], self.value[:, :end], self.key_segments[:, :end]
+        return AttentionInputs(query, key, value, query_segments, key_segments)
 
 
 class Token(NamedTuple):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer.nn.kernels.kernel import KEEP_ALL, LOWEST, AttentionInputs
+from transformer.nn.kernels.kernel import LOWEST, AttentionInputs
 
 _LANES = 128
 # TPUs whose kernels have no products of bfloat16.
@@ -27,10 +27,8 @@ def fits(rows: AttentionInputs) -> bool:
     (_, queries, _, width), (_, keys, _, value_width) = rows.query.shape, rows.value.shape
     # Sixteen rows of bfloat16 fill a register.
     sizes = queries == keys == _LANES and width == value_width and width % 16 == 0
-    # A Partial that a transformation rebuilt keeps its function.
-    plain = rows.bias is None and rows.drop.func is KEEP_ALL.func
     device = jax.devices()[0].device_kind not in UNSUITED
-    return sizes and plain and rows.query.dtype == jnp.bfloat16 and device
+    return sizes and rows.is_plain and rows.query.dtype == jnp.bfloat16 and device
 
 
 # Plain definition: nn/plain.py: attention.
