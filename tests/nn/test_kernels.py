@@ -334,9 +334,13 @@ def test_flash_lowers_for_a_tpu():
     assert 'tpu_custom_call' in lowered.as_text()
 
 
-@pytest.mark.parametrize(('length', 'width', 'causal'), [(128, 16, True), (200, 64, False), (640, 32, True)])
-def test_the_kernel_of_tpus_computes_full_attention(length, width, causal):
-    """Interpreted: rows of two sentences and padding, also of a length that the kernel pads, in float32."""
+@pytest.mark.parametrize(
+    ('length', 'width', 'causal', 'block'),
+    [(128, 16, True, 1024), (200, 64, False, 1024), (640, 32, True, 1024), (512, 32, True, 256)],
+)
+def test_the_kernel_of_tpus_computes_full_attention(length, width, causal, block, monkeypatch):
+    """Interpreted: rows of two sentences and padding, of one or two blocks, also padded ones, in float32."""
+    monkeypatch.setattr(flash, '_TPU_BLOCK', block)
     rng = np.random.default_rng(0)
     query, key, value = (jnp.asarray(rng.normal(size=(2, length, 2, width)), jnp.float32) for _ in range(3))
     segments = np.ones((2, length), np.int32)

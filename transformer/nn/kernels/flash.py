@@ -12,8 +12,9 @@ from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import AttentionInputs
 
-# The TPU's kernel takes multiples of _TPU_LANES as row lengths, in blocks of at most _TPU_BLOCK positions.
-_TPU_LANES, _TPU_BLOCK = 128, 512
+# The TPU's kernel takes multiples of _TPU_LANES as row lengths, in blocks of at most _TPU_BLOCK positions,
+# and computes at most _TPU_PART queries (forward) or keys of a block at a time.
+_TPU_LANES, _TPU_BLOCK, _TPU_PART = 128, 1024, 512
 
 
 def attend(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
@@ -50,21 +51,28 @@ def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> F
     padded = [k.out_of_blocks(x, x.shape[1] * _TPU_LANES) for x in k.blocks_of(rows, _TPU_LANES)[:5]]
     query, key, value, query_segments, key_segments = padded
     length, heads, width = query.shape[1:]
-    block = max(size for size in range(_TPU_LANES, _TPU_BLOCK + 1, _TPU_LANES) if length % size == 0)
-    names = ('q', 'kv', 'kv_compute', 'q_dkv', 'kv_dkv', 'kv_dkv_compute', 'q_dq', 'kv_dq')
-    sizes = {f'block_{name}': block for name in names}
+    block = _largest(length, _TPU_BLOCK)
+    part = _largest(block, _TPU_PART)
+    sizes = {'block_q': part, 'block_kv': block, 'block_kv_compute': part}
+    # One kernel computes all gradients, with the softmax once.
+    backward = {'block_q_dkv': block, 'block_kv_dkv': block, 'block_kv_dkv_compute': part}
     # With features last, arrays of 64 features would be padded to 128.
     layouts = dict.fromkeys(('q_layout', 'k_layout', 'v_layout'), pallas.QKVLayout.SEQ_MINOR)
     mask = (pallas.CausalMask if causal else pallas.FullMask)((length, length))
     kernel = pallas.make_splash_mha_single_device(
         mask=pallas.MultiHeadMask([mask] * heads),
-        block_sizes=pallas.BlockSizes(**sizes, **layouts),
+        block_sizes=pallas.BlockSizes(**sizes, **backward, **layouts, use_fused_bwd_kernel=True),
         interpret=interpret,
     )
     heads_first = lambda x: x.swapaxes(1, 2)
     inputs = map(heads_first, (query * width**-0.5, key, value))
     segments = pallas.SegmentIds(query_segments, key_segments)
     return _without_padding(kernel, segments, *inputs)[:, : rows.query.shape[1]]
+
+
+def _largest(length: int, most: int) -> int:
+    """Returns the most lanes that divide a length, up to `most`."""
+    return max(size for size in range(_TPU_LANES, most + 1, _TPU_LANES) if length % size == 0)
 
 
 # Plain definition: nn/plain.py: attention.
