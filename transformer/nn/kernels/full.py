@@ -58,8 +58,9 @@ def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
 def _attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     if short.fits(rows):
         return _forward(rows, causal)[0]
-    # As `_means`, but written out for readers, from here to the logits.
-    weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
+    # As `_means`, but written out for readers.
+    logits = jnp.einsum('BQHC,BKHC->BHQK', rows.query, rows.key, preferred_element_type=sum_type(rows.query))
+    weights = _softmax(logits, rows.query.shape[-1], rows.mask(causal=causal), rows.bias)
     return k.weighted_sum(rows.drop(weights), rows.value)
 
 
