@@ -5,7 +5,7 @@
 
 FOLDER has the tables train.tsv, dev.tsv and noto.tsv, with the columns image (a file's name, from FOLDER) and
 text. A concept of train has two rows: its name, and its keywords. The concepts of dev are in no row of train;
-noto.tsv has their names beside another drawer's pictures, of Noto Emoji.
+noto.tsv has their names beside another designer's pictures, of Noto Emoji.
 
 Reached, R@1 of pictures of a name: 6.4 % of 172 with Twemoji and 4.5 % of 154 with Noto Emoji (chance:
 0.6 and 0.6 %), after 424 of the 500 updates, in 220 seconds of one CPU core.

@@ -1,13 +1,13 @@
 """Generated pictures and sentences in a vector space, for two CPU cores (CLIP).
 
-The two encoders of Radford et al. 2021, at the size of the pictures, and of words in place of byte pairs.
+The two encoders of Radford et al. 2021, for small pictures, and with words in place of byte pairs.
 
     python run.py --config=configs/clip_pictures.py
     echo "a red circle" | python run.py retrieve --workdir=runs/clip_pictures --images=FOLDER --nbest=3
     python run.py classify --workdir=runs/clip_pictures --classes="a red circle,a blue square" FILE.png
 
 Reached, of 1,000 pictures of the test set and their sentences: R@1 68.6 % of texts of a picture, 67.8 % of
-pictures of a text. All of it, with drawing the pictures, took 285 seconds of one CPU core.
+pictures of a text. All of it, with drawing the pictures, took 285 seconds of processor time.
 """
 
 from transformer.config import config_dict

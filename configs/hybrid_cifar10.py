@@ -3,7 +3,7 @@
     python run.py --config=configs/hybrid_cifar10.py --config.data.dir=FOLDER
 
 FOLDER holds train, dev and test, each with a folder of images for each class. Sinusoids of rows and columns
-take the place of learned positions, so that images of another size need no others.
+take the place of learned positions, so images of another size need no new positions.
 """
 
 from transformer.config import config_beside

@@ -184,14 +184,14 @@ def test_average_is_numpys_mean(tmp_path, opened):
     tracemalloc.start()
     found = restore.mean(checkpoints, range(1, 6), jax.eval_shape(lambda: trees[0]))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(trees[0]))
-    # The mean, and one array at a time: its bytes, and once more to be hashed.
+    # The mean, and one array at a time twice: as it is read, and as it is hashed.
     assert tracemalloc.get_traced_memory()[1] < 1.7 * size
     tracemalloc.stop()
     expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *trees)
     jax.tree.map(np.testing.assert_array_equal, found.params, expected)
     assert found.step == 5 and found.meta['averaged'] == [1, 2, 3, 4, 5]
     assert found.meta['params_sha256'] == {str(i): fingerprint(t) for i, t in enumerate(trees, 1)}
-    # Whole files of another step, with no hashes of files to tell.
+    # Step 3's intact files in step 2, without the hashes of files that would show it.
     folder = tmp_path / 'checkpoints' / '2'
     (folder / 'files.json').unlink()
     shutil.rmtree(folder / 'params')
@@ -374,7 +374,7 @@ def test_falls_back_and_moves_aside(tmp_path, opened, warnings):
     assert len(warnings) == 2 and not any('\n' in line for line in warnings)
     assert checkpoints.steps() == [1]
     assert damaged == {path.name: path.read_bytes() for path in files(tmp_path / 'damaged' / '3')}
-    # The run goes on, and fails at the same step again.
+    # The training goes on, and its checkpoint of the same step is damaged again.
     checkpoints.save(2, *arrays(2), {'tokens': 20})
     assert_step(checkpoints.restore_newest(LIKE), 2)
     flip(folder / '2' / 'params' / 'manifest.ocdbt', 99)

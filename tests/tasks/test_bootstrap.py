@@ -11,7 +11,7 @@ def test_draws_are_examples_with_replacement():
     assert first.shape == (bootstrap.RESAMPLES, 50)
     assert np.array_equal(first, again)
     assert len(np.unique(first, axis=0)) == bootstrap.RESAMPLES
-    # Every example is drawn equally often, and about 1 - 1/e of the examples are in a resample.
+    # Every example is drawn about equally often, and about 1 - 1/e of the examples are in a resample.
     times = np.bincount(first.ravel(), minlength=50)
     assert len(times) == 50 and np.abs(times / bootstrap.RESAMPLES - 1).max() < 0.15
     assert np.mean([len(np.unique(drawn)) / 50 for drawn in first]) == pytest.approx(1 - 0.98**50, abs=0.01)

@@ -52,7 +52,7 @@ def config_of(**changes) -> Config:
 
 
 def text_of(size: int) -> Split:
-    """Draws documents of up to ten pieces."""
+    """Draws documents of about five pieces."""
     rng = np.random.default_rng(0)
     ends = np.unique([*rng.integers(1, size, size // 5), size])
     tokens = rng.integers(3, PIECES, size)
@@ -61,7 +61,7 @@ def text_of(size: int) -> Split:
 
 
 def params_of(config: Config, seed: int = 1) -> dict:
-    """Draws numbers large enough, the embedding's too, that what a row continues changes its loss."""
+    """Draws parameters, the embedding included, so large that a carried state changes a row's loss."""
     rng = np.random.default_rng(seed)
     draw = lambda leaf: jnp.float32(2 * rng.normal(size=leaf.shape) / np.sqrt(min(leaf.shape)))
     return jax.tree.map(draw, models.parameter_shapes(config))

@@ -43,7 +43,7 @@ Codecs = Mapping[str, FieldCodec | None]
 
 
 def files_of(codecs: Codecs) -> dict[str, str | None]:
-    """Returns the name of each field's file: one for each different codec, named after its kind and field."""
+    """Returns the name of each field's file: one for each different codec, with a field's name if need be."""
     first: dict[str, str] = {}
     names = {}
     for field, codec in codecs.items():
@@ -119,7 +119,7 @@ def _read_file(folder: files.Path, name: str, manifest: Mapping) -> bytes:
 
 
 def _read_earlier(folder: files.Path, manifest: Mapping) -> Codecs:
-    """Reads the one codec of an earlier version, which all fields share."""
+    """Reads what an earlier version kept: names of classes, or the tokenizers of all fields in one file."""
     if Labels.file in manifest['checksums']:
         return {'image': None, 'label': read(Labels.file, _read_file(folder, Labels.file, manifest))}
     content = _read_file(folder, FILE, manifest)

@@ -92,6 +92,13 @@ FORMATS = {
 }
 
 
+def _format(name: str | None) -> Format:
+    if name not in FORMATS:
+        given = '--format: missing' if name is None else f'--format={name}'
+        raise ConfigError(f'{given}; choose one of {", ".join(FORMATS)}')
+    return FORMATS[name]
+
+
 def export_model(
     run: Run, choice: str, folder: epath.PathLike, kind: str | None, quantization: str | None = None
 ) -> Trained:
@@ -105,10 +112,7 @@ def export_model(
       ConfigError: the format has no such model; no file was written.
       FileExistsError: `folder` is not empty.
     """
-    if kind not in FORMATS:
-        given = '--format: missing' if kind is None else f'--format={kind}'
-        raise ConfigError(f'{given}; choose one of {", ".join(FORMATS)}')
-    chosen = FORMATS[kind]
+    chosen = _format(kind)
     chosen.check(run.config, quantization)
     if ',' in choice:
         raise ConfigError(f'--checkpoint={choice}: one checkpoint can be exported, no ensemble')
@@ -145,19 +149,20 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
       The texts; None if no file is named.
 
     Raises:
-      ConfigError: the file has no text that fits, or models of this task or format cannot be compared.
+      ConfigError: the files have no text that fits, or different numbers of lines; a package is missing; or
+        models of this task or format cannot be compared.
     """
     config = run.config
     if file is None:
         if references is not None:
             raise ConfigError(f'--reference={references}: needs --check')
         return None
-    comparable = kind in FORMATS and FORMATS[kind].engine
-    if not comparable or not {'hypotheses', 'likelihoods'} <= task_of(config).verbs.keys():
+    chosen = _format(kind)
+    if not chosen.engine or not {'hypotheses', 'likelihoods'} <= task_of(config).verbs.keys():
         raise ConfigError(
             f'--check={file}: not possible with --format={kind}, train.task={config.train.task}'
         )
-    FORMATS[kind].libraries()
+    chosen.libraries()
     if references is not None and not has(config, 'pair'):
         raise ConfigError(f'--reference={references}: not with train.task={config.train.task}')
     texts = list(text.lines(epath.Path(file)))
@@ -173,15 +178,15 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
     filled = [i for i, line in enumerate(texts) if line.strip()]
     lengths = map(len, run.codecs[models.fields(config)[0]].encode_batch([texts[i] for i in filled]))
     # Longer texts are cut here, but not by the other program.
-    chosen = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
-    if not chosen:
+    fitting = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
+    if not fitting:
         raise ConfigError(f'--check={file}: has no line of at most {longest} pieces')
-    counts = {'empty': len(texts) - len(filled), f'of more than {longest} pieces': len(filled) - len(chosen)}
+    counts = {'empty': len(texts) - len(filled), f'of more than {longest} pieces': len(filled) - len(fitting)}
     left_out = ', '.join(f'{count} {which}' for which, count in counts.items() if count)
     return Check(
-        [texts[i] for i in chosen],
-        [i + 1 for i in chosen],
-        [others[i] for i in chosen] if references else [],
+        [texts[i] for i in fitting],
+        [i + 1 for i in fitting],
+        [others[i] for i in fitting] if references else [],
         decode,
         f'lines left out: {left_out}' if left_out else '',
     )

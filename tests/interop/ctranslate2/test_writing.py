@@ -348,8 +348,12 @@ def test_the_command(tmp_path, capsys):
             'x',
             None,
         )
-    with pytest.raises(ConfigError, match='--format: missing'):
-        exporting.export_model(run, 'scored', tmp_path / 'x', None)
+    for wrong in (
+        lambda: exporting.export_model(run, 'scored', tmp_path / 'x', None),
+        lambda: exporting.read_check(run, None, str(empty), None),
+    ):
+        with pytest.raises(ConfigError, match='--format: missing'):
+            wrong()
 
 
 def test_parameters_alone(tmp_path, capsys):

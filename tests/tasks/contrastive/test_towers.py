@@ -133,7 +133,7 @@ def test_the_norm_before_the_encoder_of_images():
     params['image']['encoder']['final']['norm']['layer']['scale'] = np.full(12, 2.0, np.float32)
     batch = {'image': batch_of(0, 2)['image'][:, 0]}
     outputs = outputs_of(config, params, 'image', batch)
-    # Without layers, the final norm reads what the norm before them writes.
+    # The layer adds zeros, so the final norm reads the first norm's output.
     patch = params['image']['patch']
     pixels = np.float64(batch['image'][0, 3:, :3]).reshape(-1) / 127.5 - 1
     place = pixels @ patch['kernel'] + patch['bias'] + sinusoid(5, 12, 'paper')[3]
@@ -142,7 +142,7 @@ def test_the_norm_before_the_encoder_of_images():
 
 
 def test_the_loss_in_numpy():
-    """Of pairs in 4 microbatches of 8, one of them without a pair, and one with a pair alone."""
+    """Computes that of 4 microbatches of 8: one has no pair, and one has a single pair."""
     config, batch = config_of(), batch_of(1, ROWS, missing=(3, *range(8, 16), *range(17, 24)))
     params = params_of(config)
     found = jax.jit(sums_of(config))(
@@ -202,7 +202,7 @@ def gradients_of(use_devices, devices: int, accumulate: int, **changes) -> tuple
 
 
 def same_gradients(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
-    """Compares sums and gradients; that of a key's bias, which is 0, with the norm of all."""
+    """Compares sums and gradients within 1e-5 of each norm; for a key's bias, which gets 0, of all."""
     assert found[1] == pytest.approx(expected[1], rel=1e-5)
     whole = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected[0])))
     theirs = dict(jax.tree_util.tree_leaves_with_path(expected[0]))
@@ -218,7 +218,7 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices):
 
 
 def test_negatives_of_the_whole_batch_on_any_devices(use_devices):
-    """As if the batch were one microbatch, of which a single device has no part to gather."""
+    """They equal the gradients of one microbatch on one device, which gathers nothing."""
     # Without dropout, whose masks differ between microbatches.
     expected = gradients_of(use_devices, 1, 1, train__microbatches=1, model__P_drop=0.0)
     assert expected[1]['guess'] == pytest.approx(30 * math.log(30))

@@ -332,7 +332,7 @@ def test_evalb_stops_where_the_original_stops(tmp_path, capsys):
             assert '2 : Reading sentence' in errors and f'{test}: line 2: ' in errors, name
             assert len(output.splitlines()) == 4  # the header and the first line
     assert run.main(['run.py', 'evalb', str(gold), str(gold), f'--other={test}']) == 2
-    # The last error is the one after --max_errors and one more.
+    # Scoring stops at error number max_errors + 2.
     test.write_text('(S (NN cat))\n' * 3)
     assert run.main(['run.py', 'evalb', str(gold), str(test), '--max_errors=0']) == 2
     assert capsys.readouterr().err.count('Length unmatch') == 2
@@ -577,7 +577,7 @@ def test_tokenizers_and_sources_of_plain_text_are_refused(options, option, tmp_p
 
 
 def test_the_grammars_trees_have_its_english():
-    """Each tree's words, joined, are the sentence; its brackets are those of a hand-made example."""
+    """Each tree's words, joined, are the sentence; one tree has the brackets of a hand-made example."""
     pairs = sentences.sentence_pairs('dev')
     for (english, _), one in zip(pairs, sentences.sentence_trees('dev'), strict=True):
         text = ' '.join(trees.words(one))

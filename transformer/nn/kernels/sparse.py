@@ -52,7 +52,7 @@ def _far_logits(
     logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=sum_type(query))
     block = jnp.arange(query.shape[1])
     other = block[None, :] < block[:, None] if causal else block[None, :] != block[:, None]
-    # [B N Q M]: the segments of the keys at place Q of block M.
+    # [B 1 Q M]: the segments of the keys at place Q of block M.
     segments = blocks.key_segments.transpose(0, 2, 1)[:, None]
     same = (blocks.query_segments[..., None] == segments) & (segments > 0) & other[None, :, None, :]
     return logits * query.shape[-1] ** -0.5, same[:, :, None]

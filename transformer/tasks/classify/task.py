@@ -73,7 +73,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Shows how often each class of the test set (rows) is taken for each class (columns)."""
+    """Shows how often each class (rows) of test, or else of dev, is taken for each class (columns)."""
     if trained.config.classify.output == 'number':
         return Shown([])
     labels: Labels = trained.codecs['label']
@@ -84,7 +84,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if classes have few texts, or if the model guesses or answers few classes."""
+    """Yields findings: classes of few texts, guesses, few classes answered, or numbers near their mean."""
     gold = dataset.splits[outcome.split].fields['label'].values
     if trained.config.classify.output == 'number':
         yield from shared.unlearned(outcome, float(np.var(gold)), 'the mean of the numbers')

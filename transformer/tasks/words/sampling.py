@@ -18,7 +18,8 @@ class Frequencies(NamedTuple):
       keep: the probability that an occurrence of each word is kept; 0 for special and unknown pieces.
       noise: the cumulative distribution of noise words.
       share: how much each gradient of a word counts, as input and as output, noise included.
-      paths, yes, path_share: the Huffman paths, with the same for their inner nodes.
+      paths, yes, path_share: the inner nodes on each word's path in the Huffman tree, whether it turns
+        right there, and how much each gradient of a node counts.
     """
 
     keep: Float[np.ndarray, ' V']
@@ -30,9 +31,9 @@ class Frequencies(NamedTuple):
 
 
 def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencies:
-    """Computes the frequencies of words from their counts in the training text, 0 for special pieces.
+    """Computes what the counts of words in the training text decide; those of special pieces are 0.
 
-    - A word of frequency f is kept with probability (sqrt(f / sample) + 1) · sample / f.
+    - A word of frequency f is kept with probability min(1, (sqrt(f / sample) + 1) · sample / f).
     - A noise word is drawn in proportion to its count^0.75.
     - Of n expected gradients of a vector in an update, each counts min(1, limit / n). So the updates of
       frequent words, whose gradients are all of the same old vector, do not overshoot.
@@ -73,7 +74,7 @@ def frequencies(config: Config, counts: Integer[np.ndarray, ' W']) -> Frequencie
 def draw(options: Words, of_words: Frequencies, batch: Batch, generators: list[np.random.Generator]) -> Batch:
     """Draws words to leave out, windows and noise words for rows of several sentences each.
 
-    The words that stay move together within their sentence before windows are drawn.
+    The words that stay move to the beginning of their rows before windows are drawn.
     """
     rows: Tokens = batch['text']
     width = rows.tokens.shape[1]

@@ -104,7 +104,7 @@ def _clause(
     if rng.random() < 0.2 and 'person' in verb.subjects:
         # 'should' becomes the German preterite 'sollte', which after 'when' would mean 'if'.
         modal = choose(rng, ['can', 'want', 'must', *['should'] * (timed and tense == 'past')])
-    # German words the meanings of 'no dog didn't ...' and 'a dog didn't ...' differently.
+    # German expresses 'no dog didn't ...' and 'a dog didn't ...' differently.
     plain = isinstance(subject, Pronoun) or subject.determiner not in ('no', 'every', 'a')
     negated = plain and modal != 'must' and rng.random() < 0.25
     if len(objects) == 2 and is_indefinite(objects[0]):
