@@ -98,12 +98,13 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def naming(output: BinaryIO | TextIO) -> Iterator[None]:
+def naming(output: BinaryIO | TextIO | Path) -> Iterator[None]:
     """Names an output in the errors of writing to it, since the error of a full disk names no file."""
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or getattr(output, 'name', None)
+        is_path = isinstance(output, os.PathLike)
+        error.filename = error.filename or (os.fspath(output) if is_path else getattr(output, 'name', None))
         raise
 
 

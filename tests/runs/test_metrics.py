@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import struct
 import time
 
 import pytest
@@ -33,6 +34,50 @@ def test_an_error_while_a_file_is_written_keeps_its_own_name(tmp_path):
         pass
     assert error.value.filename == str(tmp_path / 'no' / 'file')
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize('full', ['metrics.jsonl', 'tensorboard'])
+def test_a_full_disk_ends_a_training_with_the_name_of_what_was_written(tmp_path, monkeypatch, full):
+    """At once, as writes fail; and no error hides an earlier one."""
+    shown = metrics.Metrics(epath.Path(tmp_path), 0, 9)
+    with pytest.raises(OSError, match='checkpoint 2'), shown:
+        shown.write(1, {'loss': 1.0})
+        writer, error = metrics.event_file_writer.EventsWriter, OSError(28, 'No space left on device')
+        close = writer.close
+
+        def fail(*_):
+            raise error
+
+        def close_and_fail(self):
+            close(self)
+            raise error
+
+        if full == 'tensorboard':
+            monkeypatch.setattr(writer, 'write_event', fail)
+        else:
+            monkeypatch.setattr(type(shown._file), 'open', fail)
+        with pytest.raises(OSError) as found:
+            shown.write(2, {'loss': 0.5})
+        assert found.value.filename == str(tmp_path / full)
+        monkeypatch.setattr(writer, 'close', close_and_fail)
+        raise OSError('checkpoint 2 was not written')
+
+
+def test_events_for_tensorboard(tmp_path):
+    with metrics.Metrics(epath.Path(tmp_path), 7, 9) as shown:
+        shown.write(8, {'loss': 0.25, 'dev_loss': math.nan})
+    (file,) = (tmp_path / 'tensorboard').iterdir()
+    content, events = file.read_bytes(), []
+    while content:
+        (size,) = struct.unpack('Q', content[:8])
+        events.append(metrics.event_pb2.Event.FromString(content[12 : 12 + size]))
+        content = content[16 + size :]
+    first, start, scalars = events
+    assert first.file_version == 'brain.Event:2'
+    # What an interrupted training wrote from here on is hidden.
+    assert (start.step, start.session_log.status) == (8, metrics.event_pb2.SessionLog.START)
+    (value,) = scalars.summary.value
+    assert (scalars.step, value.tag, value.simple_value) == (8, 'loss', 0.25)
 
 
 def show(stages, wait=lambda: None):

@@ -311,7 +311,8 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         # Earlier scores of the same parameters stay until new scores replace them.
         scores = old.get('scores', {}) if old.get('params_sha256') == digest else {}
         later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
-        return new | {'evaluated': bool(scores), 'scores': scores} | later
+        evaluated = bool(scores) and old.get('evaluated', True)
+        return new | {'evaluated': evaluated, 'scores': scores} | later
 
     workdir.update_result(run.folder, replace)
     curve.write(run.folder, run.manifest, digest)
@@ -334,10 +335,10 @@ def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -
 
 def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset) -> Result:
     """Scores every split but train, and returns the contents of result.json."""
-    result = run.result()
-    for split in (split for split in dataset.splits if split != 'train'):
+    result, splits = run.result(), [split for split in dataset.splits if split != 'train']
+    for split in splits:
         scores, lines = score_split(trained, origin, dataset, split)
-        add = functools.partial(_with_scores, split, scores)
+        add = functools.partial(_with_scores, split, scores, split == splits[-1])
         result = add(result)
         if parallel.is_primary():
             workdir.write_lines(run.folder, f'{split}.{origin.name}', lines)
@@ -345,10 +346,11 @@ def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset
     return result
 
 
-def _with_scores(split: str, scores: dict[str, object], result: Result) -> Result:
+def _with_scores(split: str, scores: dict[str, object], is_last: bool, result: Result) -> Result:
     """Returns the contents of result.json with the training's scores of a split."""
     # An evaluation made before the training ended can have the name of the training's own scores.
     name = f'{split}.{scores["checkpoint"]}'
     others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
     later = {'evaluations': others} if 'evaluations' in result else {}
-    return result | {'evaluated': True, 'scores': {**result.get('scores', {}), split: scores}} | later
+    evaluated = is_last or result.get('evaluated', False)
+    return result | {'evaluated': evaluated, 'scores': {**result.get('scores', {}), split: scores}} | later

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import math
+import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from etils import epath, epy
@@ -18,7 +20,8 @@ from transformer.runs import metrics_file
 
 # The first write imports tensorboardX, which takes a second to import PyTorch if that is installed.
 with epy.lazy_imports():
-    import tensorboardX
+    from tensorboardX import event_file_writer
+    from tensorboardX.proto import event_pb2, summary_pb2
 
 # The numbers that a narrow terminal shows first, and their labels.
 SHOWN = {
@@ -30,6 +33,8 @@ SHOWN = {
 }
 # The minimum widths of the bar and of the remaining time.
 _BAR, _TIME = 10, 9
+# Seconds between two writes of TensorBoard's events to the disk.
+_FLUSH = 120
 
 OnMetrics = Callable[[int, dict[str, float]], object]
 # From the dev losses so far, by update, to a note about the last, which can be empty.
@@ -100,11 +105,13 @@ class Metrics:
         self._bar.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
         self._heartbeat.stop()
         self._bar.stop()
         if self._board:
-            self._board.close()
+            # A full disk would end this, too, and the error that says what was not written would be lost.
+            with contextlib.suppress(*[OSError] * (error is not None)):
+                self._board.close()
 
     def advance(self, step: int) -> None:
         """Moves the bar to a step."""
@@ -124,14 +131,10 @@ class Metrics:
     def write(self, step: int, numbers: dict[str, float]) -> None:
         """Writes the numbers of a step. NaN and infinity, which JSON lacks, become null."""
         if self._file:
-            with self._file.open('a') as file:
+            with files.naming(self._file), self._file.open('a') as file:
                 file.write(files.json_text({'step': step, **numbers}) + '\n')
-            if self._board is None:
-                folder = str(self._workdir / 'tensorboard')
-                self._board = tensorboardX.SummaryWriter(folder, purge_step=self._first)
-            for name, value in numbers.items():
-                if math.isfinite(value):
-                    self._board.add_scalar(name, value, step)
+            self._board = self._board or _Board(self._workdir / 'tensorboard', self._first)
+            self._board.write(step, numbers)
         if self._on_metrics:
             self._on_metrics(step, dict(numbers))
         # The scores on dev stay visible until the next evaluation.
@@ -147,6 +150,40 @@ class Metrics:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
             text += remark if 'dev_loss' in numbers else ''
             print_line(self._bar, f'step {step}/{self._steps}  {text}')
+
+
+class _Board:
+    """A file of events for TensorBoard, which hides earlier events from the step `first` on.
+
+    It is written here, because tensorboardX's own thread ends with a traceback on a full disk, and then its
+    queue waits for ever.
+    """
+
+    def __init__(self, folder: epath.Path, first: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._flushed = folder, -math.inf
+        with files.naming(self._folder):
+            self._writer = event_file_writer.EventsWriter(os.fspath(folder / 'events'))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(step=first, session_log=start)
+
+    def write(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Writes the finite numbers of a step."""
+        finite = {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+        values = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in finite.items()]
+        self._write(step=step, summary=summary_pb2.Summary(value=values))
+
+    def close(self) -> None:
+        with files.naming(self._folder):
+            self._writer.close()
+
+    def _write(self, **content: object) -> None:
+        with files.naming(self._folder):
+            self._writer.write_event(event_pb2.Event(wall_time=time.time(), **content))
+            # Not each time, because a remote folder gets the whole file anew.
+            if time.monotonic() - self._flushed > _FLUSH:
+                self._writer.flush()
+                self._flushed = time.monotonic()
 
 
 def speed(workdir: epath.Path) -> float | None:

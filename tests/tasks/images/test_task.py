@@ -450,7 +450,7 @@ def test_generated_pictures_are_what_their_facts_say():
         assert (row // cell, column // cell) == (first.row, first.column)
 
 
-def test_twelve_pictures_of_a_class_are_diagnosed_with_and_without_scores(tmp_path, capfd):
+def test_twelve_pictures_of_a_class_are_diagnosed_with_and_without_scores(tmp_path, monkeypatch, capfd):
     options = OPTIONS | COLOUR | {'data.source': 'pictures', 'images.classes': 24, 'images.size': 32}
     options |= {'images.patch': 16, 'data.train': 'train[:288]', 'data.dev': 'dev[:100]'}
     few = resolve(config_dict(options | {'data.test': 'test[:100]'}))
@@ -465,7 +465,21 @@ def test_twelve_pictures_of_a_class_are_diagnosed_with_and_without_scores(tmp_pa
     assert (result['evaluated'], result['scores'], result['steps']) == (False, {}, 4)
     assert '288 training examples' in (without := diagnosis())
     assert '12 training examples in a class' not in without and 'run.py evaluate' in without
-    # The same training goes on with the evaluation.
+    # The same training goes on with the evaluation, and is killed between two splits.
+    score = action.score_split
+
+    def killed(trained, origin, dataset, split):
+        if split == 'test':
+            raise SystemError
+        return score(trained, origin, dataset, split)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(action, 'score_split', killed)
+        action.run_training(few, folder, '')
+    for _ in range(2):
+        result = json.loads((folder / 'result.json').read_text())
+        assert (result['evaluated'], [*result['scores']]) == (False, ['dev'])
+        action.run_training(few, folder, '', evaluate=False)
     result = action.run_training(few, folder, '').result
     assert (result['evaluated'], [*result['scores']], result['steps']) == (True, ['dev', 'test'], 4)
     assert '12 training examples in a class' in diagnosis()
