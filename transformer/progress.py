@@ -52,7 +52,7 @@ def make_bar(label: str, *columns: bars.ProgressColumn, quiet: bool = False, **o
       quiet: whether to print nothing.
       options: for rich's `Progress`. With `expand` the bar is as wide as the terminal.
     """
-    console = Console(stderr=True, quiet=quiet)
+    console = _Console(stderr=True, quiet=quiet)
     return bars.Progress(
         bars.TextColumn(label),
         bars.MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -63,6 +63,12 @@ def make_bar(label: str, *columns: bars.ProgressColumn, quiet: bool = False, **o
         disable=not (console.is_terminal and not quiet),
         **options,
     )
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Prints no more, while the work goes on; rich would end the program and close standard output."""
+        self.quiet = True
 
 
 def print_line(bar: bars.Progress, line: str) -> None:

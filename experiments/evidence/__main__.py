@@ -37,6 +37,8 @@ def print_omissions(call: Call) -> None:
     """Prints what omissions cost; with --count it first counts BLEU of the outputs by other rules."""
     folder = pathlib.Path(call.flags.workdir or omissions.COMMITTED)
     if call.flags.count:
+        if not call.flags.workdir:
+            raise ConfigError('--count: needs --workdir, a sweep of yours; the committed one has no outputs')
         omissions.count(folder)
     _print(call, functools.partial(omissions.sections, folder))
 

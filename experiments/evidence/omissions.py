@@ -32,7 +32,10 @@ COMMITTED = RESULTS / 'omissions-multi30k'
 FILE = 'bleu_by_rule.json'
 # A score of runs, by seed.
 BySeed = Mapping[object, float]
-_NOTE = 'Means over seeds; Δ: the mean difference from {} of the seeds that both have, and its 95 % interval.'
+_NOTE = (
+    'Means over seeds; Δ: the mean difference from {} of the seeds that both have, and its 95 % interval, '
+    'which needs two seeds.'
+)
 
 
 def rules(language: str) -> dict[str, Callable[[Sequence[str], Sequence[str]], float]]:
@@ -105,8 +108,10 @@ def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
     def of_entries(rows: Mapping[str, Mapping[int, Mapping]]) -> dict[str, list[BySeed]]:
         return {name: [_by_seed(entries, measure) for measure in measures] for name, entries in rows.items()}
 
+    left_out = ', '.join(row.row.name for row in sweep.rows if row.row.name not in trained)
+    notes = [f'Without a finished run that is scored as base: {left_out}.'] if left_out else []
     found = [
-        _section('Base and what is trained otherwise', of_entries(trained), ('PPL', 'BLEU')),
+        _section('Base and what is trained otherwise', of_entries(trained), ('PPL', 'BLEU'), notes),
         _section('Base with another checkpoint or search', of_entries(evaluated), ('PPL', 'BLEU')),
     ]
     if (folder / FILE).exists():
@@ -121,14 +126,16 @@ def _by_seed(entries: Mapping[int, Mapping], measure: Measure) -> BySeed:
     return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
 
 
-def _section(heading: str, rows: Mapping[str, Sequence[BySeed]], scores: Sequence[str]) -> Section:
+def _section(
+    heading: str, rows: Mapping[str, Sequence[BySeed]], scores: Sequence[str], notes: Sequence[str] = ()
+) -> Section:
     """Makes a table of scores, in which each row is compared with the first."""
     first, cells = next(iter(rows)), []
     for name, of_row in rows.items():
         pairs = zip(of_row, rows[first], strict=True)
         cells.append((name, *(text for pair in pairs for text in _cells(*pair))))
     headings = [text for score in scores for text in (score, f'Δ{score}', f'Δ{score} 95%')]
-    return Section(heading, table('', cells, *headings), [_NOTE.format(first)])
+    return Section(heading, table('', cells, *headings), [_NOTE.format(first), *notes])
 
 
 def _cells(scores: BySeed, of_first: BySeed) -> tuple[str, str, str]:

@@ -303,15 +303,18 @@ def test_utf_16_is_refused_by_its_mark(tmp_path, encoding):
         list(text.lines(path))
 
 
-def test_lines_that_are_not_utf_8_are_counted(caplog):
+def test_lines_that_are_not_utf_8_are_counted_and_the_first_is_named(caplog, monkeypatch):
+    monkeypatch.setattr(streams, 'CHUNK', 2)
     surrogate = '\ud800'.encode(errors='surrogatepass')
     for content, texts, damaged in (
-        (b'one\n\xff two\n' + surrogate + b'\n', ['one', '\ufffd two', '\ufffd' * 3], 2),
+        (b'one\n\xff two\n' + surrogate + b'\n', ['one', '\ufffd two', '\ufffd' * 3], (2, 2)),
+        (b'a\nb\nc\xff\nd\n', ['a', 'b', 'c\ufffd', 'd'], (3,)),
         ('one\n\ufffd\n'.encode(), ['one', '\ufffd'], None),
     ):
         caplog.clear()
         assert [text for chunk in streams.Lines(io.BytesIO(content)) for text in chunk] == texts
-        assert [record.args for record in caplog.records] == ([(damaged,)] if damaged else [])
+        found = [tuple(map(int, re.findall(r'\d+', *record.args))) for record in caplog.records]
+        assert found == ([damaged] if damaged else [])
 
 
 @pytest.mark.skipif(not os.path.exists('/dev/full'), reason='no device that is always full')

@@ -146,6 +146,30 @@ def test_what_remains(tmp_path, opened, keep, losses, kept, best):
     assert sorted(path.name for path in folder.iterdir()) == [str(step) for step in kept]
 
 
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_remains(tmp_path, opened, warnings, monkeypatch):
+    """It may be the best, and is again once it can be read."""
+    checkpoints, content = opened(tmp_path / 'checkpoints', 1), Checkpoints._content
+
+    def unreadable(self, step):
+        if step == 1:
+            raise DamagedCheckpoint(1, 'meta: unreadable (OSError)')
+        return content(self, step)
+
+    def save(step, loss):
+        checkpoints.save(step, {'w': np.ones(2)}, {'w': np.ones(2)}, {}, loss)
+        checkpoints.wait()
+
+    save(1, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, '_content', unreadable)
+        for step in (2, 3):
+            save(step, 2.0)
+        assert checkpoints.steps() == [1, 2, 3]
+    assert len(warnings) == 1 and 'checkpoint 1 ' in warnings[0]
+    save(4, 2.0)
+    assert (checkpoints.steps(), checkpoints.best()) == ([1, 4], 1)
+
+
 def test_the_best_of_checkpoints_that_name_their_dev_loss(tmp_path, opened, monkeypatch):
     """As they were written before a checkpoint could be the best by another score."""
     checkpoints = opened(tmp_path / 'checkpoints', 1)

@@ -7,11 +7,12 @@ import shutil
 
 import pytest
 
+from transformer.actions.evaluate import check_evaluation
 from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.interop import import_model as importing
 from transformer.runs import metrics_file, warm_start
-from transformer.runs.workdir import Run
+from transformer.runs.workdir import Run, check_folder
 
 pytest.importorskip('safetensors.numpy')
 
@@ -80,6 +81,17 @@ def test_scores_that_are_no_numbers(workdir, tmp_path, capsys):
     assert main.main([*call, '--format=huggingface']) == 2
     assert "result.json: loss: damaged: got 'x'" in capsys.readouterr().err
     assert not (tmp_path / 'out').exists()
+
+
+def test_a_damaged_result_is_noticed_before_the_work(workdir):
+    run = Run.open(workdir)
+    (workdir / 'result.json').write_text('')
+    for check in (
+        lambda: check_evaluation(run, 'scored', None),
+        lambda: check_folder(run.folder, run.config),
+    ):
+        with pytest.raises(ConfigError, match='result.json: damaged'):
+            check()
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):

@@ -1,9 +1,12 @@
 """Progress bars and lines, and metrics.jsonl."""
 
+import contextlib
 import json
 import math
+import os
 import re
 import struct
+import sys
 import time
 
 import pytest
@@ -118,6 +121,20 @@ def test_no_lines_about_a_stage_that_has_ended(capsys, impatient):
         stages('train', 100, 100)
         time.sleep(0.2)
     assert capsys.readouterr() == ('', '')
+
+
+def test_a_reader_that_leaves_ends_only_the_lines(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, 'w') as closed:
+        monkeypatch.setattr(sys, 'stderr', closed)
+        bar = progress.make_bar('x')
+        for _ in range(2):
+            progress.print_line(bar, 'a line')
+        monkeypatch.undo()
+        # What could not be written.
+        with contextlib.suppress(BrokenPipeError):
+            closed.close()
 
 
 def test_no_lines_about_short_stages(capsys, monkeypatch):

@@ -84,6 +84,8 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
     config = restore.changed(run.config, changes or {})
     configs.check_devices(config, parallel.device_count())
     restore.origin(run, choice)
+    # Read again when the scores are added to it.
+    run.result()
     return config
 
 

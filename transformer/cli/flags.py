@@ -97,9 +97,11 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
-        problem = ', '.join(map(repr, words)) or 'nothing'
+        if len(words) < len(command.words):
+            given = f', not only {words[0]!r}' if words else ''
+            raise ConfigError(f'{title}: needs {expected}{given}')
         hint = f'; it reads standard input: {title} < {words[0]}' if command.reads_lines else ''
-        raise ConfigError(f'{problem}: {title} takes {expected}{hint}')
+        raise ConfigError(f'{", ".join(map(repr, words))}: {title} takes {expected}{hint}')
     if not with_config:
         return Call(name, tuple(words), values, '', {})
     call = Call(name, tuple(words), values, find_config(values.config or _default_config(values)), changes)

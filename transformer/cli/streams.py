@@ -57,15 +57,19 @@ class Lines:
             raise ConfigError('the input is compressed by gzip; zcat makes it text')
         if chunk:
             chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
-        damaged = 0
+        done, damaged, first = 0, 0, 0
         while chunk:
             lines = [line.removesuffix(b'\r') for line in chunk]
             texts = [line.decode('utf-8', 'replace') for line in lines]
-            damaged += sum(text.encode() != line for text, line in zip(texts, lines, strict=True))
+            for number, (text, line) in enumerate(zip(texts, lines, strict=True), done + 1):
+                if text.encode() != line:
+                    damaged, first = damaged + 1, first or number
             yield texts
+            done += len(texts)
             chunk = self._take()
         if damaged:
-            logging.warning('the input: not UTF-8 in lines: %d; U+FFFD replaces the invalid bytes', damaged)
+            which = f'line {first}' if damaged == 1 else f'{damaged:,} lines, the first is line {first:,}'
+            logging.warning('the input: not UTF-8 in %s; U+FFFD replaces the invalid bytes', which)
 
     def wait(self, seconds: float) -> bool:
         """Waits at most some seconds for a line or the end, and returns whether either has arrived."""
@@ -189,8 +193,9 @@ class LineProgress:
             self._print()
 
     def _print(self) -> None:
-        of_total = '' if self._total is None else f' of {self._total:,}'
-        print_line(self._bar, f'{round(self._done):,}{of_total} {self._unit}s done')
+        done, of_total = round(self._done), '' if self._total is None else f' of {self._total:,}'
+        units = self._unit if (self._total or done) == 1 else f'{self._unit}s'
+        print_line(self._bar, f'{done:,}{of_total} {units} done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:

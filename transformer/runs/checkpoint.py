@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -86,6 +86,7 @@ class Checkpoints:
         self._writes = not read_only and index == 0
         self._writer = concurrent.futures.ThreadPoolExecutor(1, 'checkpoint')
         self._pending: concurrent.futures.Future | None = None
+        self._unreadable: set[int] = set()
         if self._writes:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._recover()
@@ -164,7 +165,7 @@ class Checkpoints:
           steps: the steps to choose from, as listed before, or None for all.
         """
         steps = self.steps() if steps is None else steps
-        return retention.best_step(self._costs(steps, max(steps, default=None)))
+        return retention.best_step(_costs(self._contents(steps), max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
@@ -340,22 +341,34 @@ class Checkpoints:
         return content
 
     def _retained(self, steps: list[int]) -> set[int]:
+        contents = self._contents(steps)
+        # A step that cannot be read now may be the best.
+        retained = set(steps) - contents.keys()
+        for step in retained - self._unreadable:
+            logging.warning('%s: checkpoint %d cannot be read, and is kept', self._folder, step)
+        self._unreadable = retained.copy()
         # Keeps the best now, and the best once a later step is saved.
-        retained = set()
         for newest in (max(steps), None):
-            retained |= retention.retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
+            costs = _costs(contents, newest)
+            retained |= retention.retained_steps(steps, costs, self._keep, self._average)
         return retained
 
-    def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
-        """Reads the cost of each step. A provisional cost counts only for the step `newest`."""
-        costs = {}
+    def _contents(self, steps: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Reads the JSON of each step that can be read. A damaged checkpoint cannot be the best."""
+        contents = {}
         for step in steps:
-            # A damaged checkpoint cannot be the best.
             with contextlib.suppress(DamagedCheckpoint):
-                content = self._content(step)
-                if step == newest or not content.get('provisional'):
-                    costs[step] = content['cost' if 'cost' in content else 'dev_loss']
-        return costs
+                contents[step] = self._content(step)
+        return contents
+
+
+def _costs(contents: Mapping[int, Mapping[str, Any]], newest: int | None) -> dict[int, float | None]:
+    """Returns the cost of each step. A provisional cost counts only for the step `newest`."""
+    return {
+        step: content['cost' if 'cost' in content else 'dev_loss']
+        for step, content in contents.items()
+        if step == newest or not content.get('provisional')
+    }
 
 
 @contextlib.contextmanager

@@ -178,6 +178,8 @@ def check_folder(folder: epath.Path, config: Config) -> None:
     if (folder / 'config.json').exists():
         if holds_work(folder):
             _check_options(Run.open(folder), config)
+        # Read again after the training, which a damaged file would then have cost.
+        read_result(folder)
     elif folder.exists() and any(p.name[0] != '.' and not _FIRST.fullmatch(p.name) for p in folder.iterdir()):
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 

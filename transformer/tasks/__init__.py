@@ -60,7 +60,9 @@ def refusal(config: Config, command: str) -> ConfigError:
     """Makes the error of a command that a config's models do not have. It names those that they have."""
     task = config.train.task
     has = ', '.join([*_package(task).COMMANDS, 'evaluate', 'compare'])
-    return ConfigError(f'{command}: a model of train.task={task} does not have it; it has {has}')
+    return ConfigError(
+        f'{command}: a model of train.task={task} does not have it; it has {has} and what all models have'
+    )
 
 
 def declared_commands() -> dict[str, dict[str, TaskCommand]]:

@@ -86,6 +86,20 @@ def test_outputs_are_counted_by_every_rule(tmp_path, monkeypatch, capsys):
     assert f'{counted["intl"].popitem()[1]:.2f}' in capsys.readouterr().out
 
 
+def test_the_committed_outputs_cannot_be_counted(capsys):
+    assert evidence.main(['evidence', 'omissions', '--count']) == 2
+    assert '--workdir' in capsys.readouterr().err
+
+
+def test_rows_without_a_finished_run_are_named(tmp_path):
+    folder = pathlib.Path(shutil.copytree(omissions.COMMITTED, tmp_path / 'sweep'))
+    for file in folder.glob('untied-seed*/result.json'):
+        file.unlink()
+    first, *_ = omissions.sections(folder)
+    assert 'untied' not in table(first) and any('untied' in note for note in first.notes)
+    assert not any('untied' in note for note in omissions.sections()[0].notes)
+
+
 @pytest.mark.parametrize('sweep', ['table3-grammar', 'words'])
 def test_other_folders_are_refused(capsys, sweep):
     folder = omissions.COMMITTED.parent / sweep

@@ -106,7 +106,7 @@ def _open(data: Data, reading: Reading, split: str | None = None):
     """Opens the builder of the prepared dataset, and checks its format, languages and, if given, split."""
     builder = _prepared(data)
     if builder is None:
-        raise ConfigError(f'{_missing(data)}; this prepares it: python run.py prepare --config=...')
+        raise ConfigError(f'{_missing(data)}; the command prepare, with the same options, prepares it')
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
         raise ConfigError(
             f'data.name={data.name!r}: prepared in {_where(data)} as {builder.info.file_format.value}; '

@@ -41,8 +41,10 @@ def fill(
         row, gaps = holed(trained, text), text.count(GAP)
         if not 1 <= gaps <= config.denoise.sentinels:
             logging.warning('line %d: contains %s %d times', first + i + 1, GAP, gaps)
-        elif len(row) > config.decode.max_source_len:
-            logging.warning('line %d: its %d pieces exceed decode.max_source_len', first + i + 1, len(row))
+        elif len(row) > (longest := config.decode.max_source_len):
+            logging.warning(
+                'line %d: its %d pieces exceed decode.max_source_len=%d', first + i + 1, len(row), longest
+            )
         else:
             rows[i] = row
     on_done(len(texts) - len(rows))

@@ -36,11 +36,14 @@ def attention(
     is "it", if the sentence has one; `target_word`, given a `word`, is the first pronoun or the last word.
     """
     sentence = ANIMAL.format('tired') if sentence is None else sentence
-    # Cut as for a search, because learned positions have no rows beyond.
-    [translation] = translate(trained, [sentence])
     decode = trained.config.decode
     source, target = trained.codecs['source'], trained.codecs['target']
+    # Cut as for a search, because learned positions have no rows beyond.
     read = cut(source.encode(sentence), decode.max_source_len)
+    # Before the search, which takes long.
+    if word is not None and not has_word(source.marked(read), word):
+        raise ConfigError(f'--word={word}: not a word of {sentence!r}')
+    [translation] = translate(trained, [sentence])
     written = cut(target.encode(translation), decode.max_source_len + decode.extra_len)
     batch = {'source': one_row(read), 'target': one_row(written)}
     weights = attention_weights(trained.config, trained.params, batch)

@@ -140,7 +140,7 @@ def likelihoods(
     longest = decode.max_source_len + decode.extra_len
     for number, source in dict(zip(numbers, sources, strict=True)).items():  # once per line
         if len(source) > decode.max_source_len:
-            warn_of_cut(number, len(source))
+            warn_of_cut(number, len(source), decode.max_source_len)
     for number, target in zip(numbers, targets, strict=True):
         if len(target) > longest:
             logging.warning(

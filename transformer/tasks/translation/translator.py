@@ -35,8 +35,8 @@ def hypotheses(
     Args:
       first: the number of the first sentence; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      on_cut: receives the number and length of each sentence longer than `decode.max_source_len`;
-        `warn_of_cut` if None.
+      on_cut: receives the number and length of each sentence longer than `decode.max_source_len`, and this
+        limit; `warn_of_cut` if None.
       on_done: receives the number of further sentences that are translated.
       search: finds outputs as `inference.generate.search` does, which it replaces.
       grammar: allows some outputs only; `of_grammar` has its number of each sentence.
@@ -74,14 +74,14 @@ def encode(
 
     Args:
       first: the number of the first sentence.
-      on_cut: receives the number and length of each sentence that is cut.
+      on_cut: receives the number and length of each sentence that is cut, and the limit.
     """
     # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
     encoded, empty = trained.codecs['source'].encode_batch(texts), trained.codecs['source'].encode('')
     for i, tokens in enumerate(encoded):
         if len(tokens) > longest:
-            on_cut(first + i, len(tokens))
+            on_cut(first + i, len(tokens), longest)
             encoded[i] = cut(tokens, longest)
         elif tokens == empty:
             encoded[i] = []
@@ -93,7 +93,7 @@ def cut(tokens: list[int], longest: int) -> list[int]:
     return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]
 
 
-def warn_of_cut(number: int, length: int, split: str = '') -> None:
+def warn_of_cut(number: int, length: int, longest: int, split: str = '') -> None:
     """Warns that a line, counted from 0, is too long to be translated whole."""
     line = f'{split}: line {number + 1}' if split else f'line {number + 1}'
-    logging.warning('%s: cut, its %d pieces exceed decode.max_source_len', line, length)
+    logging.warning('%s: cut, its %d pieces exceed decode.max_source_len=%d', line, length, longest)
