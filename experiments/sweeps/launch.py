@@ -188,6 +188,10 @@ def exit_at_sigterm() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
+    except SystemExit:
+        # As the terminal says after Ctrl-C.
+        print('stopped', file=sys.stderr)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

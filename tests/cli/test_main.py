@@ -149,7 +149,8 @@ def fails(capfd, *argv: str) -> str:
         (['--config=bert_grammar', '--config.data.test=own'], ['data.test', "'grammar'", 'text']),
         (['--config=vit_pictures', '--config.data.dev=own'], ['data.dev', "'pictures'", 'folders']),
         (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
-        (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file']),
+        (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file', 'multi30k']),
+        (['--config=elsewhere/configs/big.py'], ['no such file', '--config=big is']),
         (['--speed=1'], ['speed']),
         (['trian'], ["'trian'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
@@ -393,8 +394,9 @@ def test_a_config_is_found_by_name_and_a_file_of_that_name_wins(monkeypatch, tmp
     assert packaged == str(ROOT / 'configs' / 'big.py')
     (tmp_path / 'big.py').write_text('')
     assert (found('big.py'), found('big')) == ('big.py', packaged)
-    with pytest.raises(ConfigError, match='--config=folder/big.*tiny'):
-        found('folder/big')
+    for name, said in (('folder/big', '--config=big is'), ('folder/bigger', 'by name: .*tiny')):
+        with pytest.raises(ConfigError, match=f'--config={name}.*{said}'):
+            found(name)
 
 
 def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, tmp_path):
@@ -873,7 +875,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         which, cut, invalid = err.splitlines()
         assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
         assert b'line 8' in cut and b'max_source_len' in cut
-        assert b'UTF-8 in lines: 2;' in invalid
+        assert b'UTF-8 in 2 lines, the first is line 4;' in invalid
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 
 
@@ -1577,5 +1579,6 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     assert f'{second}:999: no such checkpoint' in fails(capfd, 'compare', first, f'{second}:999')
     one_side = fails(capfd, 'evaluate', '--workdir=w', '--source=mine.en')
     assert '--reference: missing; --source needs it' in one_side
-    assert 'nothing: compare takes A and B' in fails(capfd, 'compare')
+    assert 'compare: needs A and B' in fails(capfd, 'compare')
+    assert "compare: needs A and B, not only 'a'" in fails(capfd, 'compare', 'a')
     assert "'a', 'b', 'c': compare takes A and B" in fails(capfd, 'compare', 'a', 'b', 'c')

@@ -214,7 +214,7 @@ def test_sigterm_saves_where_sigint_is_ignored(call, tmp_path):
     process.send_signal(signal.SIGTERM)
     time.sleep(1)
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=300)[1] == ''
+    assert process.communicate(timeout=300)[1] == 'stopped\n'
     assert process.returncode == 128 + signal.SIGTERM
     state = states(tmp_path)['base-seed1']
     assert state.state == 'stopped' and not locks.is_held(state.run.file('lock'))

@@ -65,7 +65,9 @@ def find_config(name: str) -> str:
     known = {path.stem: path for path in sorted(folder.glob('*.py'))}
     stem = name.removesuffix('.py')
     if stem not in known:
-        raise ConfigError(f'--config={name}: no such file; by name there are {", ".join(known)}')
+        of_path = pathlib.PurePath(stem).name
+        hint = f'--config={of_path} is in the package' if of_path in known else f'by name: {", ".join(known)}'
+        raise ConfigError(f'--config={name}: no such file; {hint}')
     return os.path.relpath(known[stem]) if folder.parent == pathlib.Path.cwd() else str(known[stem])
 
 

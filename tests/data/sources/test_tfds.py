@@ -316,7 +316,7 @@ def test_training_names_the_command_that_prepares(tmp_path, capfd):
     error = error_line(capfd, 'train', f'--workdir={tmp_path / "w"}', **{'data.dir': tmp_path})
     assert error == (
         f"error: data.name='wmt14_translate/de-en': not prepared in data.dir='{tmp_path}'; "
-        'this prepares it: python run.py prepare --config=...'
+        'the command prepare, with the same options, prepares it'
     )
     assert not (tmp_path / 'w').exists()
 

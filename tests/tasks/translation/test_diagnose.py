@@ -127,7 +127,12 @@ FAULTS = {
     ),
     'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301']),
     'small batches': (lambda e: scored(e, tokens=4_000 * 100_000), ['4,000']),
-    'no average': (lambda e: scored(e, checkpoint='best', steps=[100_000]), ['train.average_last']),
+    'no average': (
+        lambda e: scored(
+            changed(e, train__average_last=0, train__checkpoint_every=250), checkpoint='best', steps=[100_000]
+        ),
+        ['train.average_last=5 train.average_every=250'],
+    ),
     'chosen on dev': (
         lambda e: dataclasses.replace(
             scored(first(e, 3000), checkpoint='best', steps=[96_000], tokens=25_870 * 96_000), split='dev'

@@ -213,7 +213,8 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
         yield Finding(
             f'one checkpoint ({checkpoint}) was evaluated, not an average',
             'Table 2 scores averages of 5 (base) or 20 (big) checkpoints, Table 3 single checkpoints',
-            'train.average_last=5 train.average_every=1500, or run.py average and --checkpoint=average',
+            f'train.average_last=5 train.average_every={e.config.train.checkpoint_every}, or run.py average '
+            'and --checkpoint=average',
         )
     if checkpoint != 'average':
         return
