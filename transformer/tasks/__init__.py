@@ -61,7 +61,8 @@ def refusal(config: Config, command: str) -> ConfigError:
     task = config.train.task
     has = ', '.join([*_package(task).COMMANDS, 'evaluate', 'compare'])
     return ConfigError(
-        f'{command}: a model of train.task={task} does not have it; it has {has} and what all models have'
+        f'{command}: a model of train.task={task} does not have it; it has {has}, and the commands of every '
+        'model'
     )
 
 
