@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import io
 import json
 import logging
@@ -1087,6 +1088,9 @@ def test_from_python_with_a_relative_path(monkeypatch, trained):
     translator, same = transformer.load(trained.name), transformer.load(trained)
     assert len(translator.translate(['one', '', 'two \ud800'])) == 3
     assert translator.translate(['one'], beam=1) == same.translate(['one'], beam=1)
+    assert 'translation: translate, hypotheses, likelihoods' in repr(translator)
+    assert [*inspect.signature(translator.translate).parameters] == ['sentences', 'options']
+    assert translator.translate.__doc__ == translation.translate.__doc__
     numpys = {'beam': np.int64(2), 'alpha': np.float32(0.6)}
     assert translator.translate(['one'], **numpys) == translator.translate(['one'], beam=2, alpha=0.6)
 

@@ -1,6 +1,6 @@
 """Loads trained models as objects whose methods are their task's verbs."""
 
-import functools
+import types
 
 from etils import epath
 
@@ -15,8 +15,12 @@ class LoadedModel:
 
     def __init__(self, trained: Trained):
         self.trained = trained
-        for name, verb in task_of(trained.config).verbs.items():
-            setattr(self, name, functools.partial(verb, trained))
+        self._verbs = task_of(trained.config).verbs
+        for name, verb in self._verbs.items():
+            setattr(self, name, types.MethodType(verb, trained))
+
+    def __repr__(self) -> str:
+        return f'<model of train.task={self.trained.config.train.task}: {", ".join(self._verbs)}>'
 
 
 def load(folder: epath.PathLike, choice: str | int = 'scored') -> LoadedModel:

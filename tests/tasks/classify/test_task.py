@@ -104,6 +104,18 @@ def test_scores_are_those_of_the_answers(trained, texts):
     assert np.sum(scores['confusion']) == len(lines) and np.trace(scores['confusion']) == sum(right)
 
 
+def test_lines_with_other_texts_than_the_training_has_are_named(trained, caplog):
+    texts = 2 if trained.config.classify.output == 'number' else 1
+    line = lambda count: '\t'.join(['dog'] * count)
+    model = transformer.load(trained.folder)
+    with caplog.at_level('WARNING', logger='absl'):
+        model.classify([line(texts), '', line(texts)])
+        assert not caplog.records
+        model.classify([line(texts), line(texts + 1), line(3 - texts)], first=10)
+    (record,) = caplog.records
+    assert record.args == (12, texts + 1, texts, 2)
+
+
 def test_an_answer_does_not_depend_on_its_row_or_batch(trained, texts):
     config = trained.config
     model, _ = restore.load(trained)

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 from jaxtyping import Array, Float
 
 from transformer.config import Config, ConfigError
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
+from transformer.data.sources import table
 from transformer.data.text_input import cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts, check_best
@@ -110,7 +112,9 @@ def classify(
     size = 1 if number else trained.codecs['label'].size
     if best > size:
         raise ConfigError(f'nbest={best}: the model has {size} {"number" if number else "classes"}')
-    outputs = _predict(trained, as_texts(texts, 'texts'), on_done, first)
+    texts = as_texts(texts, 'texts')
+    _warn_of_columns(trained.config, texts, first)
+    outputs = _predict(trained, texts, on_done, first)
     if number:
         return [[Hypothesis(f'{value:.4f}', float(value))] for value in outputs[:, 0]]
     order, names = np.argsort(-outputs, axis=-1, kind='stable')[:, :best], trained.codecs['label'].names
@@ -118,6 +122,20 @@ def classify(
         [Hypothesis(names[k], float(np.exp(row[k]))) for k in of_text]
         for row, of_text in zip(outputs, order.tolist(), strict=True)
     ]
+
+
+def _warn_of_columns(config: Config, texts: list[str], first: int) -> None:
+    """Warns if lines have more or fewer texts than a row of the training's tables."""
+    if config.data.source != 'table':
+        return
+    trained = len(table.columns_of(config.data, reading(config))['text'])
+    found = [text.count('\t') + 1 for text in texts]
+    odd = [i for i, count in enumerate(found) if count != trained and texts[i].strip()]
+    if odd:
+        logging.warning(
+            'line %d: %d texts, separated by tabs, where the training has %d; lines like it: %d',
+            first + odd[0] + 1, found[odd[0]], trained, len(odd),
+        )  # fmt: skip
 
 
 def _predict(
