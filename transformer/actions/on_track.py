@@ -142,7 +142,7 @@ def describe(run: Run, root: pathlib.Path = RESULTS) -> list[str]:
     curves = [one.curve.dev_losses() for one in found]
     result = compare(dict(metrics_file.dev_losses(run.folder)), curves)
     names = ', '.join(one.name for one in found)
-    seeds = 'assumed, as elsewhere' if len(curves) < 2 else f'of {len(curves)} seeds'
+    seeds = 'assumed: the reference has one seed' if len(curves) < 2 else f'of {len(curves)} seeds'
     more = f'a difference of {100 * math.expm1(result.band):.1f} % is more than seeds do'
     lines = [
         f'reference: {names} of {root.parent.name}/{root.name}',

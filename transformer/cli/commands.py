@@ -52,8 +52,8 @@ FLAGS = {
     'checkpoint': Flag(
         str,
         'scored',
-        'scored (as at the end of training: the average if there is one, which the command average remakes, '
-        'else train.scored), best (on dev), latest, average, or a step',
+        'scored (what the training scored: the average if there is one, else train.scored), best (on dev), '
+        'latest, average, or a step',
         'NAME',
     ),
     'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
