@@ -21,8 +21,10 @@ from transformer.data import fields, trees, vocabulary
 from transformer.data.fields import Example
 from transformer.data.generated.grammar import sentences
 from transformer.data.trees import Constituent, Repairs
+from transformer.runs import restore
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
+from transformer.tasks import task_of
 from transformer.tasks.parsing import draw, evalb, parser, resampling
 from transformer.tasks.translation import task as translation
 
@@ -413,6 +415,14 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp('parsing')
     finished = action.run_training(written(folder), epath.Path(folder / 'run'), '')
     return folder / 'run', finished
+
+
+def test_watching_names_no_line_that_is_cut(trained, caplog):
+    run_ = Run.open(str(trained[0]))
+    model, _ = restore.load(run_, changes={'decode.max_source_len': 2})
+    with caplog.at_level('WARNING', logger='absl'):
+        assert set(task_of(run_.config).watch(model, run_data.of_run(run_))) == {'f1'}
+    assert not caplog.records
 
 
 def test_the_pieces_of_trees(trained):

@@ -164,6 +164,13 @@ def test_watched_scores_are_those_of_greedy_outputs(trained):
     assert found['solved'] == entry['solved'] and found['bleu'] == pytest.approx(entry['bleu']['score'])
 
 
+def test_watching_names_no_line_that_is_cut(trained, caplog):
+    model, _ = restore.load(trained, changes={'decode.max_source_len': 2})
+    with caplog.at_level('WARNING', logger='absl'):
+        assert {'rougeL', 'solved', 'bleu'} <= task.watch(model, run_data.of_run(trained)).keys()
+    assert not caplog.records
+
+
 def test_commands_put_their_prefix_first(trained, tmp_path, capfd):
     model, text = transformer.load(trained.folder), 'old dog sees'
     written = lambda prompt: [one.text for one in model.hypotheses([prompt])[0]]

@@ -117,6 +117,14 @@ def test_progress_counts_empty_texts(trained):
     assert sum(done) == 3
 
 
+def test_watching_names_no_line_that_is_cut(trained, caplog):
+    run_ = Run.open(str(trained[0] / 'run'))
+    model, _ = restore.load(run_, changes={'decode.max_source_len': 2})
+    with caplog.at_level('WARNING', logger='absl'):
+        assert set(task.watch(model, run_data.of_run(run_))) == {'exact'}
+    assert not caplog.records
+
+
 def test_texts_that_look_the_same_are_equal(trained, monkeypatch, tmp_path):
     folder, _ = trained
     run_ = Run.open(str(folder / 'run'))

@@ -85,7 +85,7 @@ def _asked(config: Config, dataset: Dataset, split: str) -> list[scores.Asked]:
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the scores of greedy outputs on dev."""
     asked = _asked(trained.config, dataset, 'dev')
-    prompts, on_cut = [one.prompt for one in asked], lambda number, length: None
+    prompts, on_cut = [one.prompt for one in asked], lambda *cut: None
     on_done = counting(progress, 'outputs', len(prompts))
     lines = translate(trained, prompts, method='greedy', on_cut=on_cut, on_done=on_done)
     entry = scores.score(asked, lines)

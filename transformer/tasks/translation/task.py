@@ -105,7 +105,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     """Computes sacreBLEU on dev."""
     texts, language = dataset.texts('dev'), trained.config.data.target_language
     on_done = counting(progress, 'translations', len(texts['source']))
-    ignore = lambda number, length: None
+    ignore = lambda *cut: None
     translations = translate(trained, texts['source'], on_cut=ignore, on_done=on_done)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 

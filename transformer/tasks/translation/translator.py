@@ -23,7 +23,7 @@ def hypotheses(
     samples: int = 1,
     first: int = 0,
     seed: int | None = None,
-    on_cut: Callable[[int, int], None] | None = None,
+    on_cut: Callable[[int, int, int], None] | None = None,
     on_done: generate.OnDone = lambda sentences: None,
     search: Callable = generate.search,
     grammar: generate.Grammar | None = None,
@@ -68,7 +68,7 @@ def hypotheses(
 
 
 def encode(
-    trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
+    trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int, int], None]
 ) -> list[list[int]]:
     """Encodes each sentence in at most `longest` pieces, one without a piece of text in none.
 

@@ -81,7 +81,7 @@ def edit_distance(first: str, second: str) -> int:
 
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the share of greedy outputs on dev that are right."""
-    texts, ignore = dataset.texts('dev'), lambda number, length: None
+    texts, ignore = dataset.texts('dev'), lambda *cut: None
     on_done = counting(progress, 'translations', len(texts['source']))
     lines = translate(trained, texts['source'], method='greedy', on_cut=ignore, on_done=on_done)
     return {'exact': _exact(list(map(comparable, lines)), list(map(_right, texts['target'])))}
