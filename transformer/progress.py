@@ -67,7 +67,7 @@ def make_bar(label: str, *columns: bars.ProgressColumn, quiet: bool = False, **o
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Prints no more, while the work goes on; rich would end the program and close standard output."""
+        """Stops printing. rich would end the program and close standard output."""
         self.quiet = True
 
 

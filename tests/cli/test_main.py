@@ -630,6 +630,11 @@ def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path, monkeypatch
         assert figures.main([*call, bad]) == 2
         assert f'error: {bad}: ' in capfd.readouterr().err.splitlines()[-1]
     # The word that is looked at in the translation is one of its pieces' words.
+    monkeypatch.setattr(
+        'transformer.tasks.translation.attention.translate', lambda *_: pytest.fail('searched')
+    )
+    with pytest.raises(ConfigError, match='--word=nowhere'):
+        translation.attention(model, 'one two three', word='nowhere')
     monkeypatch.setattr('transformer.tasks.translation.attention.translate', lambda *_: ["three two's."])
     _, looked_at, _ = translation.attention(model, 'one two three', word='one').kinds
     assert looked_at.word == last_word(looked_at.queries)
@@ -875,7 +880,8 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         assert found[1] == found[5] == b''
         which, cut, invalid = err.splitlines()
         assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
-        assert b'line 8' in cut and b'max_source_len' in cut
+        longest = Run.open(str(trained)).config.decode.max_source_len
+        assert b'line 8' in cut and f'decode.max_source_len={longest}'.encode() in cut
         assert b'UTF-8 in 2 lines, the first is line 4;' in invalid
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 

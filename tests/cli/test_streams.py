@@ -206,6 +206,16 @@ def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_
     assert counts(lines[-1]) == [5, 5]
 
 
+@pytest.mark.parametrize(
+    ('total', 'done', 'unit'), [(None, 1, 'line'), (None, 2, 'lines'), (1, 0, 'line'), (6, 1, 'lines')]
+)
+def test_one_line_is_no_lines(said, total, done, unit):
+    (lines, _), progress = said, streams.LineProgress(total)
+    progress.add(done)
+    progress._print()
+    assert lines[-1].split()[-2:] == [unit, 'done']
+
+
 def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
     streams.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=streams.LineProgress(3))
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)

@@ -398,7 +398,7 @@ def test_falls_back_and_moves_aside(tmp_path, opened, warnings):
     assert len(warnings) == 2 and not any('\n' in line for line in warnings)
     assert checkpoints.steps() == [1]
     assert damaged == {path.name: path.read_bytes() for path in files(tmp_path / 'damaged' / '3')}
-    # The training goes on, and its checkpoint of the same step is damaged again.
+    # Training continues, and its new checkpoint 2 is damaged, too.
     checkpoints.save(2, *arrays(2), {'tokens': 20})
     assert_step(checkpoints.restore_newest(LIKE), 2)
     flip(folder / '2' / 'params' / 'manifest.ocdbt', 99)

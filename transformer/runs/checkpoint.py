@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -165,7 +165,7 @@ class Checkpoints:
           steps: the steps to choose from, as listed before, or None for all.
         """
         steps = self.steps() if steps is None else steps
-        return retention.best_step(_costs(self._contents(steps), max(steps, default=None)))
+        return retention.best_step(retention.costs(self._contents(steps), max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
@@ -349,7 +349,7 @@ class Checkpoints:
         self._unreadable = retained.copy()
         # Keeps the best now, and the best once a later step is saved.
         for newest in (max(steps), None):
-            costs = _costs(contents, newest)
+            costs = retention.costs(contents, newest)
             retained |= retention.retained_steps(steps, costs, self._keep, self._average)
         return retained
 
@@ -360,15 +360,6 @@ class Checkpoints:
             with contextlib.suppress(DamagedCheckpoint):
                 contents[step] = self._content(step)
         return contents
-
-
-def _costs(contents: Mapping[int, Mapping[str, Any]], newest: int | None) -> dict[int, float | None]:
-    """Returns the cost of each step. A provisional cost counts only for the step `newest`."""
-    return {
-        step: content['cost' if 'cost' in content else 'dev_loss']
-        for step, content in contents.items()
-        if step == newest or not content.get('provisional')
-    }
 
 
 @contextlib.contextmanager

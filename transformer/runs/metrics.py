@@ -110,7 +110,7 @@ class Metrics:
         self._bar.stop()
         if self._board:
             # A full disk would end this, too, and the error that says what was not written would be lost.
-            with contextlib.suppress(*[OSError] * (error is not None)):
+            with contextlib.suppress(OSError) if error else contextlib.nullcontext():
                 self._board.close()
 
     def advance(self, step: int) -> None:

@@ -1,6 +1,7 @@
 """Chooses the checkpoints that a training keeps, averages and calls its best."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def retained_steps(
@@ -22,6 +23,15 @@ def averaged_steps(newest: int, last: int, every: int) -> list[int]:
     """
     before = (newest - 1) // every * every
     return [*range(before - (last - 2) * every, before + 1, every), newest]
+
+
+def costs(contents: Mapping[int, Mapping[str, Any]], newest: int | None) -> dict[int, float | None]:
+    """Returns the cost of each step, by its JSON. A provisional cost counts only for the step `newest`."""
+    return {
+        step: content['cost' if 'cost' in content else 'dev_loss']
+        for step, content in contents.items()
+        if step == newest or not content.get('provisional')
+    }
 
 
 def best_step(costs: Mapping[int, float | None]) -> int | None:

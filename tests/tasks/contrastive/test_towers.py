@@ -142,7 +142,7 @@ def test_the_norm_before_the_encoder_of_images():
 
 
 def test_the_loss_in_numpy():
-    """Computes that of 4 microbatches of 8: one has no pair, and one has a single pair."""
+    """Computes the loss of 4 microbatches of 8, of which one has no pair and one a single pair."""
     config, batch = config_of(), batch_of(1, ROWS, missing=(3, *range(8, 16), *range(17, 24)))
     params = params_of(config)
     found = jax.jit(sums_of(config))(

@@ -339,7 +339,7 @@ def test_spans_of_a_target(trained):
     assert fill.split_spans(model, target, 2) == [[9], [5, 6]]
 
 
-def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch):
+def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch, caplog):
     """With a search that always writes two spans."""
     model = transformer.load(trained)
     encode = model.trained.codecs['text'].encode
@@ -359,7 +359,11 @@ def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch
         '[MASK]' + ' Hund' * 40,
         '[MASK].',
     ]
-    found = model.fill(lines, first=3)
+    with caplog.at_level('WARNING', logger='absl'):
+        found = model.fill(lines, first=3)
+    longest = model.trained.config.decode.max_source_len
+    (line, length, limit) = caplog.records[-1].args
+    assert (line, limit) == (7, longest) and length > longest
     assert [[tuple(one) for one in line] for line in found] == [
         [('Der kleine\teine', -1.5)], [('', 0.0)], [('', 0.0)], [('', 0.0)], [('Der kleine', -1.5)]
     ]  # fmt: skip

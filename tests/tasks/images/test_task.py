@@ -465,7 +465,7 @@ def test_twelve_pictures_of_a_class_are_diagnosed_with_and_without_scores(tmp_pa
     assert (result['evaluated'], result['scores'], result['steps']) == (False, {}, 4)
     assert '288 training examples' in (without := diagnosis())
     assert '12 training examples in a class' not in without and 'run.py evaluate' in without
-    # The same training goes on with the evaluation, and is killed between two splits.
+    # The evaluation of this training is killed between two splits.
     score = action.score_split
 
     def killed(trained, origin, dataset, split):

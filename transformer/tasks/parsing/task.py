@@ -87,8 +87,9 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
 
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes F1 on dev, of greedy search."""
-    golds, ignore = _golds(dataset, 'dev'), lambda *cut: None
+    golds = _golds(dataset, 'dev')
     on_done = counting(progress, 'trees', len(golds.lines))
+    ignore = translator.ignore_cut
     found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore, on_done=on_done)
     lines = [trees.bracketed(best[0].tree) for best in found]
     return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, golds.lines, lines)).f1()))}

@@ -16,7 +16,7 @@ from transformer.tasks import findings
 from transformer.tasks.contract import Measure, Scored, Shown, bound_sums, watched
 from transformer.tasks.text_to_text import scores, writer
 from transformer.tasks.translation import task as translation
-from transformer.tasks.translation.translator import hypotheses, translate, warn_of_cut
+from transformer.tasks.translation.translator import hypotheses, ignore_cut, translate, warn_of_cut
 from transformer.training import split_sums
 
 OPTION = 'text_to_text.prefix'
@@ -85,9 +85,9 @@ def _asked(config: Config, dataset: Dataset, split: str) -> list[scores.Asked]:
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the scores of greedy outputs on dev."""
     asked = _asked(trained.config, dataset, 'dev')
-    prompts, on_cut = [one.prompt for one in asked], lambda *cut: None
+    prompts = [one.prompt for one in asked]
     on_done = counting(progress, 'outputs', len(prompts))
-    lines = translate(trained, prompts, method='greedy', on_cut=on_cut, on_done=on_done)
+    lines = translate(trained, prompts, method='greedy', on_cut=ignore_cut, on_done=on_done)
     entry = scores.score(asked, lines)
     return watched(TASK.measures, entry)
 

@@ -21,7 +21,7 @@ from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task,
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
 from transformer.tasks.translation.diagnose import diagnose
-from transformer.tasks.translation.translator import cut, hypotheses, translate, warn_of_cut
+from transformer.tasks.translation.translator import cut, hypotheses, ignore_cut, translate, warn_of_cut
 from transformer.training import losses, split_sums
 
 with epy.lazy_imports():
@@ -105,8 +105,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     """Computes sacreBLEU on dev."""
     texts, language = dataset.texts('dev'), trained.config.data.target_language
     on_done = counting(progress, 'translations', len(texts['source']))
-    ignore = lambda *cut: None
-    translations = translate(trained, texts['source'], on_cut=ignore, on_done=on_done)
+    translations = translate(trained, texts['source'], on_cut=ignore_cut, on_done=on_done)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 

@@ -93,6 +93,10 @@ def cut(tokens: list[int], longest: int) -> list[int]:
     return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]
 
 
+def ignore_cut(*cut: int) -> None:
+    """Warns of no line that is cut."""
+
+
 def warn_of_cut(number: int, length: int, longest: int, split: str = '') -> None:
     """Warns that a line, counted from 0, is too long to be translated whole."""
     line = f'{split}: line {number + 1}' if split else f'line {number + 1}'
