@@ -19,15 +19,19 @@ from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.config.tasks import Masked
+from transformer.data import vocabulary
 from transformer.data.fields import Gap
 from transformer.data.generated.grammar.articles import article_gaps
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.base import BLANK
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.nn import cost
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 from transformer.tasks import gaps, sums_of, task_of
-from transformer.tasks.masked import masking, predict
+from transformer.tasks.gaps import GAP
+from transformer.tasks.masked import masking, predict, task
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tokens import EOS, Tokens
 from transformer.training.step import initial_state
@@ -304,6 +308,50 @@ def test_fill_and_embed(trained):
     assert not np.allclose(vectors, model.embed(['Der Hund schläft.', 'Ja.'], pool='first'))
     with pytest.raises(ConfigError, match='pool'):
         model.embed(['Ja.'], pool='last')
+
+
+@pytest.fixture(params=['bpe', 'byte_bpe'])
+def tokenized(trained, request):
+    """Returns the model with a tokenizer that was learned from the texts of dev, and these texts."""
+    model, dataset = restore.load(Run.open(trained))[0], Run.open(trained).copied_data()
+    texts = dataset.texts('dev')['text']
+    tokenizer = kinds.read(vocabulary.train([*texts, *(f'({text}' for text in texts)], 400, request.param))
+    return model._replace(codecs={'text': tokenizer}), dataset
+
+
+def likeliest(pieces: list[int]) -> np.ndarray:
+    """Returns log p of 400 pieces, of which some are likelier, the first ones most."""
+    logp = np.full(400, -9.0, np.float32)
+    logp[pieces] = -np.arange(1, len(pieces) + 1) / 100
+    return logp
+
+
+def test_a_form_in_a_gap_is_the_piece_that_it_has_there(tokenized, monkeypatch):
+    model, dataset = tokenized
+
+    def predictions(trained, rows, choose, on_done, numbers):
+        for number, (line, row) in enumerate(zip(numbers, rows, strict=True)):
+            text = dataset.texts('dev')['text'][line]
+            [piece] = [a for a, b in zip(model.codecs['text'].encode(text), row, strict=True) if a != b]
+            yield choose(number, likeliest([piece]))
+
+    monkeypatch.setattr(task, 'predictions', predictions)
+    filled = task.fill_gaps(model, dataset, 'dev', 60)
+    assert len(filled) == 60 and all(form == gap.right for gap, form in filled)
+    assert {'den', 'der'} <= {form for _, form in filled}
+
+
+@pytest.mark.parametrize('text', ['[MASK] Bauer schläft.', 'Der Hund sieht [MASK] Bauer.', '([MASK] Bauer'])
+def test_the_candidates_are_the_pieces_of_the_words_that_could_be_there(tokenized, monkeypatch, text):
+    model, _ = tokenized
+    codec = model.codecs['text']
+    hidden = predict.gapped(model, text)
+    place = hidden.index(MASK)
+    there = [codec.encode(text.replace(GAP, word))[place] for word in ('der', 'sieht', 'Bauer')]
+    choose_all = lambda trained, rows, choose, on_done, numbers: [choose(0, likeliest(there))]
+    monkeypatch.setattr(predict, 'predictions', choose_all)
+    [words] = predict.fill(model, [text], best=3)
+    assert [word.text for word in words] == [p.removeprefix(BLANK) for p in codec.pieces(there)]
 
 
 def test_an_unknown_piece_is_no_gap(trained):

@@ -31,8 +31,9 @@ def fill(
 ) -> list[list[Hypothesis]]:
     """Returns the likeliest words for the one [MASK] in each text, with their probabilities.
 
-    Candidates are the pieces that begin a word or, right after a letter or digit, the pieces that do not. A
-    text without a [MASK], or with several, gets an empty word, with a warning.
+    Candidates are the pieces that the tokenizer gives the beginning of a word at this place. After a letter,
+    and with some tokenizers after a bracket or at the start of the text, these are not marked as beginning
+    words. A text without a [MASK], or with several, gets an empty word, with a warning.
     """
     check_best(best)
     texts = as_texts(texts, 'texts')
@@ -46,13 +47,17 @@ def fill(
     begins_word = np.array([piece.startswith(BLANK) and piece != BLANK for piece in pieces])
     if not begins_word.any():
         raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
+    # Special pieces and bytes are written like <s>; a piece of text that begins with < is left out with them.
     is_text = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
     allowed = {True: begins_word & is_text, False: ~begins_word & is_text}
+    words = (piece.removeprefix(BLANK) for piece, begins in zip(pieces, begins_word, strict=True) if begins)
+    word = min(words, key=lambda word: (not word.isalpha(), len(word)))
 
     def likeliest(number: int, logp: Float[np.ndarray, ' V']) -> list[Hypothesis]:
         text = texts[with_gap[number]]
-        at_start = not text[: text.index(GAP)][-1:].isalnum()
-        scores = np.where(allowed[at_start], logp[: len(pieces)], -np.inf)
+        before = trained.codecs['text'].encode(text[: text.index(GAP)] + word)[:-1]
+        marked = ''.join(pieces[i] for i in before).endswith(BLANK + word)
+        scores = np.where(allowed[marked], logp[: len(pieces)], -np.inf)
         order = [i for i in np.argsort(-scores, kind='stable')[:best] if np.isfinite(scores[i])]
         return [Hypothesis(pieces[i].removeprefix(BLANK), float(np.exp(scores[i]))) for i in order]
 
@@ -107,9 +112,14 @@ def embed(
 
 
 def _run(
-    output: str, trained: Trained, rows: Sequence[list[int]], numbers: Sequence[int], on_done: OnDone, **more
+    output: str,
+    trained: Trained,
+    rows: Sequence[list[int]],
+    numbers: Sequence[int],
+    on_done: OnDone,
+    finish: Callable[[int, np.ndarray], object] = lambda index, output: output,
 ) -> list:
-    """Computes `_output` for each row. Warnings name a row by its number."""
+    """Computes `finish(index of the row, _output)` for each row. Warnings name a row by its number."""
     rows = [_shorten(trained, row, number) for row, number in zip(rows, numbers, strict=True)]
 
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' R']]:
@@ -117,7 +127,7 @@ def _run(
         return text, np.argmax(text.tokens == MASK, axis=1).astype(np.int32)
 
     program = batch_shapes.program(_output, trained.config, output)
-    return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, **more)
+    return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, finish)
 
 
 def _shorten(trained: Trained, row: list[int], number: int) -> list[int]:
@@ -139,8 +149,8 @@ def _shorten(trained: Trained, row: list[int], number: int) -> list[int]:
 
 def _output(
     config: Config, output: str, params: ensemble.Params, key: None, rows: tuple[Tokens, Int[Array, 'R']]
-) -> Float[Array, 'R V']:
-    """Computes log p of every piece at each row's MASK, or the mean or the first of the encoder's outputs."""
+) -> Float[Array, 'R VD']:
+    """Computes each row's log p of every piece at its MASK, or the mean or first of the encoder's outputs."""
     text, place = rows
     if output == 'log_p':
         logits = ensemble.logits(config, params, {'text': text, 'places': place[:, None]}, key)

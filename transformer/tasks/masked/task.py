@@ -20,7 +20,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
-from transformer.tasks.masked.masking import hide
+from transformer.tasks.masked.masking import MASK, hide
 from transformer.tasks.masked.pairs import Chunks
 from transformer.tasks.masked.predict import embed, fill, gapped, predictions
 from transformer.tokens import Batch
@@ -28,10 +28,10 @@ from transformer.training import losses, split_sums
 
 
 def reading(config: Config) -> Reading:
-    """Returns the field: a text, in one language or none, or the lines of documents, which pairs can cut.
+    """Returns the field: a text or, with pairs, the lines of documents, which can be cut.
 
     Raises:
-      ConfigError: the pieces are words, whose unknown one, in texts too, looks like a hidden piece.
+      ConfigError: the pieces are words. An unknown word in a text is then the same piece as a hidden one.
     """
     if config.data.tokenizer == 'words':
         raise ConfigError('data.tokenizer=words: unknown words would look like hidden ones')
@@ -65,9 +65,9 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Computes the cross-entropy of the hidden pieces, with label smoothing in training.
 
-    With pairs, `next_loss` and `next_accuracy` have the number of pairs as weight. In training, the `loss`
-    contains the pairs, too: times `masked.next_sentence`, the mean of a microbatch's pairs counts as much as
-    the mean of its hidden pieces.
+    With pairs, `next_loss` and `next_accuracy` have the number of pairs as weight. In training, `loss` also
+    contains, for each microbatch, `masked.next_sentence` times the mean loss of its pairs, weighted like its
+    hidden pieces.
     """
     microbatches, batch = len(batch['weight']), losses.all_rows(batch)
     if not config.masked.next_sentence:
@@ -104,27 +104,35 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 def fill_gaps(
     trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
 ) -> list[tuple[Gap, str]]:
-    """Chooses the likeliest form for each gap in a split's texts, or [] if the source makes no gaps.
+    """Chooses the likeliest form for each of the first `most` gaps; [] if the source of the texts makes none.
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
     find = generated.sentence_gaps(trained.config.data, reading(trained.config))
     if find is None:
         return []
-    # A form is a whole word, so it has the same pieces alone as in the text.
-    pieces = functools.cache(lambda form: trained.codecs['text'].encode(form)[:-1])
-    texts = dataset.texts(split)['text']
-    usable = (gap for text in texts for gap in find(text, gaps.GAP) if len(pieces(gap.right)) == 1)
+
+    @functools.cache
+    def piece(gap: Gap, form: str) -> int | None:
+        """Returns the piece of a form in its gap, or None if it has several."""
+        hidden = gapped(trained, gap.text)
+        whole = trained.codecs['text'].encode(gap.text.replace(gaps.GAP, form))
+        same = len(whole) == len(hidden) and all(h in (MASK, w) for h, w in zip(hidden, whole, strict=True))
+        return whole[hidden.index(MASK)] if same else None
+
+    texts = enumerate(dataset.texts(split)['text'])
+    usable = ((line, gap) for line, text in texts for gap in find(text, gaps.GAP) if piece(gap, gap.right))
     found = list(itertools.islice(usable, most))
 
     def likeliest(number: int, logp) -> str:
-        forms = [form for form in found[number].forms if len(pieces(form)) == 1]
-        return max(forms, key=lambda form: logp[pieces(form)[0]])
+        _, gap = found[number]
+        forms = [form for form in gap.forms if piece(gap, form)]
+        return max(forms, key=lambda form: logp[piece(gap, form)])
 
-    rows = [gapped(trained, gap.text) for gap in found]
+    rows = [gapped(trained, gap.text) for _, gap in found]
     on_done = counting(progress, 'gaps', len(rows))
-    forms = predictions(trained, rows, likeliest, on_done, range(len(rows)))
-    return list(zip(found, forms, strict=True))
+    forms = predictions(trained, rows, likeliest, on_done, [line for line, _ in found])
+    return [(gap, form) for (_, gap), form in zip(found, forms, strict=True)]
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
