@@ -1,8 +1,9 @@
-"""Experiments that test claims of papers: a file per claim, each a few minutes on two cores.
+"""Experiments that test claims of papers: a file per claim, most a few minutes on two cores.
 
 A claim is a module. Its docstring is the statement; SOURCE names the paper, and CRITERION says when the claim
-holds (written before any measurement, apart from exceptions in the results' README). `measure(seed)` returns
-one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; PANELS draw the figure.
+holds (written before any measurement, apart from exceptions in the results' README). `measure(seed)`, with
+seeds from 1 to SEEDS, returns a measurement that JSON can hold; `judge(measurements)` returns the verdict;
+NUMBERS explains its numbers if they are not means over seeds; PANELS draw the figure.
 """
 
 from experiments.claims import (

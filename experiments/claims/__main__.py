@@ -3,8 +3,9 @@
     python -m experiments.claims [NAME...] [--output=FOLDER]
     python -m experiments.claims [NAME...] --check
 
-Each claim takes a few minutes on two CPU cores at most. `--check` measures nothing: it verifies in git's
-history that criteria were committed before their first results, and not changed after them.
+Most claims take a few minutes on two CPU cores, a few up to three quarters of an hour. `--check` measures
+nothing: it verifies in git's history that criteria were committed before their first results, and not changed
+after them.
 """
 
 import json

@@ -29,7 +29,7 @@ def _program(score: str, length: int) -> tuple[Callable, float]:
     segments = jnp.ones((ROWS, length), jnp.int32)
 
     def loss(query, keys, values, weights):
-        # The query of additive scores is projected there, and keys are projected once before.
+        # For additive scores, `look_up` projects the queries. Keys are projected once for all, so not here.
         aligned = Aligned(keys, values, segments)
         context, _ = alignment.look_up(weights, aligned, query.reshape(-1, WIDTH), segments.reshape(-1))
         return jnp.sum(jnp.square(context))

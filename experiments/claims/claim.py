@@ -1,5 +1,6 @@
 """Trains small models for the claims, and formats statistics over seeds or over pairs of sentences."""
 
+import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -43,8 +44,8 @@ GRAMMAR |= {'data.batching': 'packed', 'data.row_len': 32, 'data.max_len': 32}
 
 
 def config_of(changes: Mapping[str, object]) -> Config:
-    """Returns a small float32 model's config, with `changes` and a constant rate after a short warm-up."""
-    small = {
+    """Returns a config with `changes` and, unless they differ, without dropout and with a constant rate."""
+    defaults = {
         'model.P_drop': 0.0,
         'train.schedule': 'constant',
         'train.warmup_steps': 20,
@@ -52,7 +53,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
         'train.average_last': 0,
         'train.microbatches': parallel.device_count(),
     }
-    return configs.resolve_values(small | dict(changes))
+    return configs.resolve_values(defaults | dict(changes))
 
 
 @functools.cache
@@ -63,8 +64,7 @@ def prepared(config: Config) -> Dataset:
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
     """Trains with an update per batch; `seed` draws the initial parameters, `train.seed` the dropout."""
-    for params in checkpoints(config, batches, seed):
-        last = params
+    [last] = collections.deque(checkpoints(config, batches, seed), maxlen=1)
     return jax.device_get(last)
 
 
@@ -83,13 +83,13 @@ def _update(config: Config) -> Callable:
 
 
 @functools.cache
-def attention(config: Config) -> Callable:
-    """Returns `(params, batch) -> weights [N B H T T]` of a decoder's layers, compiled once for all seeds."""
+def attention(config: Config, stack: str = 'decoder') -> Callable:
+    """Returns `(params, batch) -> weights [N B H T T]` of a stack's layers, compiled once for all seeds."""
     apply = functools.partial(models.build(config).apply, train=False, mutable=['intermediates'])
 
     @jax.jit
     def weights(params: models.Params, batch: Batch) -> jax.Array:
-        sown = apply({'params': params}, batch)[1]['intermediates']['decoder']
+        sown = apply({'params': params}, batch)[1]['intermediates'][stack]
         return jnp.stack([sown[f'layer_{n}']['self_attention']['weights'][0] for n in range(config.model.N)])
 
     return weights
@@ -102,7 +102,7 @@ def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Train
 
 
 def by_name(measurements: Measurements, number: Callable = lambda value: value) -> dict[str, list[float]]:
-    """Computes for each name the number of its measurement with each seed."""
+    """Returns, by name, `number(measurement)` with each seed."""
     return {name: [number(m[name]) for m in measurements] for name in measurements[0]}
 
 

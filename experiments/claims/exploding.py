@@ -27,7 +27,7 @@ CRITERION = (
 
 @functools.cache
 def _gradients():
-    """Compiles d(v·h) / dW and, by distance, d(v·h) / dx, for the last state h."""
+    """Returns a function that computes d(v·h) / dW and, by step, d(v·h) / dx, for the last state h."""
 
     def projected(w, inputs, v):
         step = lambda state, x: (state @ w.T + x, None)
@@ -64,7 +64,10 @@ def judge(measurements: Measurements) -> Verdict:
     for measured in measurements:
         for radius, found in measured.items():
             exact = math.log(float(radius))
-            (misses if exact else neutral).append(abs(found['rate'] / exact - 1) if exact else found['rate'])
+            if exact:
+                misses.append(abs(found['rate'] / exact - 1))
+            else:
+                neutral.append(found['rate'])
             excess.append(found['clipped'] / min(found['norm'], LIMIT) - 1)
     holds = max(misses) < 0.1 and max(map(abs, neutral)) < 0.01 and max(map(abs, excess)) < 1e-6
     norms = [max(found['norm'] for found in measured.values()) for measured in measurements]

@@ -163,8 +163,8 @@ def translations(model: Trained, blocked: Blocked) -> Int[np.ndarray, 'B T']:
 
 def _masks(blocked: Blocked) -> Blocked:
     """Adds an empty mask for each kind that is not blocked, so that one program serves all."""
-    everything = (len(questions().asked), ROOM, ROOM)
-    return {kind: np.broadcast_to(blocked.get(kind, False), everything) for kind in BLOCKABLE}
+    shape = (len(questions().asked), ROOM, ROOM)
+    return {kind: np.broadcast_to(blocked.get(kind, False), shape) for kind in BLOCKABLE}
 
 
 @functools.cache
@@ -187,11 +187,8 @@ def _logits(config: Config) -> Callable:
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
     """Computes the attention weights of the encoder's heads on the questions, by layer."""
-    apply = functools.partial(models.build(model.config).apply, train=False, mutable=['intermediates'])
-    sow = jax.jit(lambda params, batch: apply({'params': params}, batch)[1]['intermediates']['encoder'])
-    sown = sow(model.params, questions().batch)
-    layers = [sown[f'layer_{n}']['self_attention']['weights'][0] for n in range(model.config.model.N)]
-    return np.stack(layers).swapaxes(1, 2)
+    weights = claim.attention(model.config, 'encoder')(model.params, questions().batch)
+    return np.asarray(weights).swapaxes(1, 2)
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:

@@ -62,7 +62,7 @@ class _Git:
             raise ConfigError(f"--check: needs git's history, and this is {has}")
 
     def _run(self, *words: str, missing: str | None = None) -> str:
-        """Runs git in the folder of modules. Where it fails, it returns `missing`, unless that is None."""
+        """Runs git in the folder of modules. Where git fails, returns `missing`, if not None."""
         try:
             call = ('git', '-C', str(self.modules), *words)
             return subprocess.run(call, capture_output=True, text=True, check=True).stdout
@@ -74,7 +74,9 @@ class _Git:
     def check(self, name: str, criterion: str, superseded: tuple[str, str] | None) -> Checked:
         """Checks one claim."""
         file = self.results / f'{name}.json'
-        log = self._run('log', '--reverse', '--format=%h', '--', str(file), missing='').split()
+        # The commits that added or changed the result, not those that deleted it.
+        words = ('log', '--reverse', '--diff-filter=AM', '--format=%h', '--', str(file))
+        log = self._run(*words, missing='').split()
         if superseded:
             cut = self._run('rev-parse', '--short', superseded[0], missing='').strip()
             log = log[log.index(cut) + 1 :] if cut in log else log
@@ -89,7 +91,7 @@ class _Git:
         elif changed or criterion != texts[first]:
             where = f' in {changed[0]}' if changed else ''
             wrong = f'its criterion was changed{where} after its first result ({first})'
-        code = self._code(name, json.loads(file.read_text()))
+        code = self._code(name, json.loads(self._show(log[-1], file)))
         if superseded:
             code = f'{code}; results up to {superseded[0]} do not count ({superseded[1]})'
         return Checked(name, wrong, code)
@@ -109,6 +111,9 @@ class _Git:
     def _definitions(self, commit: str, module: str, name: str) -> Iterator[str]:
         """Yields a name's value and, recursively, the values of the names in it, also of other claims."""
         tree = ast.parse(self._show(commit, self.modules / f'{module}.py'))
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and any(name == part.name for part in node.names):
+                yield from self._definitions(commit, node.module.rpartition('.')[2], name)
         for value in _values(tree, name):
             yield ast.dump(value)
             for part in ast.walk(value):
@@ -118,14 +123,14 @@ class _Git:
                     yield from self._definitions(commit, module, part.id)
 
     def _used(self, name: str, found: set[str]) -> set[str]:
-        """Adds a module of claims, and all of them that it imports, to `found`."""
+        """Adds a module of claims, and those that it imports, to `found`, which it returns."""
         file = self.modules / f'{name}.py'
         if name in found or not file.is_file():
             return found
         found.add(name)
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and 'claims' in node.module.split('.'):
-                # `from experiments.claims import toys`, or `from experiments.claims.claim import Claim`.
+                # `from experiments.claims import toys`, or `from experiments.claims.claim import Verdict`.
                 for module in (*(part.name for part in node.names), node.module.rpartition('.')[2]):
                     self._used(module, found)
         return found

@@ -23,7 +23,7 @@ CRITERION = (
 
 
 def texts(rng: np.random.Generator, rows: int) -> Batch:
-    """Draws texts of one length, in which the symbol to recall stands `lag` pieces before the question."""
+    """Draws texts of one length, with one of `LAGS` distractors between a symbol and the question."""
     lags = np.tile(LAGS, rows // len(LAGS))
     symbol = toys.FIRST + rng.integers(recall.SYMBOLS, size=(rows, 1))
     tokens = toys.FIRST + recall.SYMBOLS + rng.integers(recall.DISTRACTORS, size=(rows, LAGS[-1] + 3))

@@ -7,11 +7,12 @@ from transformer.tasks import task_of
 
 PICTURES, SEEDS, UPDATES = (500, 3000, 20000), 3, 400
 TRANSFORMER, NETWORK = 'Vision Transformer', 'residual network'
-DATA = {key: value for key, value in grid.MODEL.items() if not key.startswith('model.')}
+# Options that are not the model's.
+SHARED = {key: value for key, value in grid.MODEL.items() if not key.startswith('model.')}
 # Both have about the same number of parameters.
 MODELS = {
     TRANSFORMER: grid.MODEL | {'model.positions': 'learned', 'model.max_len': 64},
-    NETWORK: DATA
+    NETWORK: SHARED
     | {'model.kind': 'convolutional', 'model.positions': 'none', 'model.N': 3, 'model.d_model': 32},
 }
 SOURCE = 'Dosovitskiy et al. 2021, §4.3'

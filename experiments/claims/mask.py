@@ -15,7 +15,7 @@ from transformer.nn.stacks import Stack
 from transformer.tokens import Tokens
 
 LENGTH, SEEDS = 24, 5
-# Blocks, windows and strides are shorter than the row and do not divide it.
+# Windows, strides and chunks are shorter than the row and do not divide it.
 KERNELS = {
     'full': {},
     'local': {'model.attention_window': 5},

@@ -32,7 +32,7 @@ CRITERION = (
 
 
 class Fit(NamedTuple):
-    """A power law that was fitted, and its prediction. Intervals are of `CONFIDENCE`."""
+    """A fitted power law and its prediction, with intervals of confidence `CONFIDENCE`."""
 
     alpha: float
     alpha_interval: tuple[float, float]
@@ -80,8 +80,8 @@ def measure(seed: int) -> dict:
 def fit(x: Sequence[float], bits: Float[np.ndarray, 'S N']) -> Fit:
     """Fits E + A x^-alpha to the means over seeds by least squares, without the last x, which it predicts.
 
-    The intervals are from linearised least squares. The prediction's counts the noise of a mean and of the
-    fitted law. The seeds of one x are no points of their own, because they share their data.
+    The intervals are from linearised least squares. The prediction's includes the noise of a mean over seeds
+    and of the fitted law. The seeds at one x make one point, because they share their data.
     """
     scale = x[0]
     law = lambda x, floor, above, alpha: floor + above * (x / scale) ** -alpha

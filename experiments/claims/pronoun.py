@@ -23,7 +23,7 @@ SEEDS = grammar.SEEDS
 
 
 def measure(seed: int) -> dict:
-    """Measures a head's preference for the antecedent, and the answers with parts of attention blocked.
+    """Measures a head's preference for the antecedent and, with parts of attention blocked, the translations.
 
     The encoder's head is chosen on the first half of the pairs, and measured on the second half.
     """
@@ -59,11 +59,11 @@ def equal(written: Int[np.ndarray, 'B T']) -> dict[str, list[int]]:
     asked = grammar.questions()
     reference, rows = asked.batch['target'].tokens, np.arange(len(written))
     # Both are padded after the end of a sentence.
-    equal = written == reference
-    right = equal[rows, asked.asked]
+    same = written == reference
+    right = same[rows, asked.asked]
     wrong_pronoun = np.isin(written[rows, asked.asked], asked.pronouns) & ~right
-    equal[rows, asked.asked] = True
-    rest = equal.all(axis=-1)
+    same[rows, asked.asked] = True
+    rest = same.all(axis=-1)
     kinds = {'all': rest & right, 'but the pronoun': rest & wrong_pronoun}
     return {name: marks.astype(int).tolist() for name, marks in kinds.items()}
 

@@ -22,12 +22,12 @@ CRITERION = (
 
 
 def products(vectors: np.ndarray, distance: int) -> np.ndarray:
-    """Computes the products [vectors, positions] of vectors [V T D] at positions that far apart."""
+    """Computes the products [V positions] of vectors [V T D] at positions `distance` apart."""
     return np.sum(vectors[:, : LENGTH - distance] * vectors[:, distance:], axis=-1)
 
 
 def measure(seed: int) -> dict:
-    """Measures means over vectors, and the greatest range over positions, of products by distance."""
+    """Measures, by distance, the mean product and the greatest range of a vector's over positions."""
     vectors = np.random.default_rng(seed).normal(size=(VECTORS, 1, D_K)).astype(np.float32)
     square = np.sum(np.square(vectors), axis=-1)
     repeated = np.repeat(vectors, LENGTH, axis=1)

@@ -33,7 +33,7 @@ def _weights() -> Callable:
 
 
 def differences(lengths: str, scale: float, rng: np.random.Generator) -> np.ndarray:
-    """Computes for each query half the sum of differences between its weights and the kernel's."""
+    """Computes for each query the total variation distance between its weights and the kernel's."""
     queries, keys = rng.normal(size=(2, KEYS, WIDTH))
     norms = lambda x: np.linalg.norm(x, axis=-1, keepdims=True)
     # On average the norm is about 1 in both cases.

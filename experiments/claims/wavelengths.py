@@ -22,10 +22,8 @@ CRITERION = (
 def wavelengths(kind: str, places: np.ndarray) -> np.ndarray:
     """Measures 2π / (mean change of phase from a position to the next) of each pair of sine and cosine."""
     encoding = sinusoid(LENGTH, D_MODEL, kind, dtype=np.float64)
-    waves = np.stack(
-        np.split(encoding, 2, axis=1) if kind == 't2t' else [encoding[:, ::2], encoding[:, 1::2]]
-    )
-    sine, cosine = waves
+    halves = np.split(encoding, 2, axis=1)
+    sine, cosine = halves if kind == 't2t' else (encoding[:, ::2], encoding[:, 1::2])
     now, then = ((sine[p], cosine[p]) for p in (places, places + 1))
     # The angle between both, from its sine and cosine.
     change = np.arctan2(then[0] * now[1] - then[1] * now[0], then[1] * now[1] + then[0] * now[0])

@@ -225,6 +225,16 @@ def test_lines_with_other_columns(first, lines, options, expected):
     assert output.getvalue().count(b'\n') == len(lines) - 1 - lines[0].startswith('kind')
 
 
+def test_a_header_counts_as_done(first, monkeypatch):
+    done, paused = [], streams.LineProgress.paused
+    count = lambda progress, lines: done.append(lines) or paused(progress, lines)
+    monkeypatch.setattr(streams.LineProgress, 'paused', count)
+    chunks = [['source\ttarget', 'a\tb'], ['b\ta']]
+    verb = verb_of(first.config, 'likelihoods')
+    score_pairs.write(verb, first, chunks, io.BytesIO(), streams.LineProgress(quiet=True))
+    assert done == [2, 3]
+
+
 def test_a_text_that_is_too_long_is_named_and_not_scored(first, caplog):
     lines = ['a\tb', 'a' * 40 + '\tb', 'a\t' + 'b' * 24, 'a\t' + 'b' * 23]
     found, _ = written(first, lines)

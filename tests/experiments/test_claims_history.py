@@ -73,6 +73,26 @@ def test_a_criterion_that_arrives_with_its_result(repository, file, text):
     assert again.wrong == '' and 'a reason' in again.code
 
 
+def test_a_criterion_from_an_imported_name(repository):
+    first = FIRST.replace('import rows', 'import rows\nfrom claims.rows import UPDATES').replace(
+        'rows.UPDATES', 'UPDATES'
+    )
+    repository.commit(claims={'first.py': first, 'rows.py': 'UPDATES = 200\n'})
+    commit = repository.commit(claims={'rows.py': 'UPDATES = 300\n'}, result={'criterion': TEXT})
+    assert f'before its first result ({commit})' in repository.check().wrong
+
+
+def test_a_result_that_was_deleted(repository):
+    repository.commit(result={'criterion': TEXT})
+    file = repository.results / 'first.json'
+    file.unlink()
+    # What counts is what was committed.
+    assert repository.check() == ('first', '', 'measured by unknown code')
+    repository.commit()
+    repository.commit(result={'criterion': TEXT})
+    assert repository.check() == ('first', '', 'measured by unknown code')
+
+
 def test_a_criterion_that_is_changed_after_its_result(repository):
     first = repository.commit(result={'criterion': TEXT})
     assert f'after its first result ({first})' in repository.check('after 300 updates above 0.4').wrong

@@ -22,12 +22,12 @@ CONTRAST, KIND = 'contrast', 'kind'
 
 
 class Item(NamedTuple):
-    """One line: its number, counted from 0, its kind if it has one, its context, and the texts to score."""
+    """One line of the input."""
 
-    number: int
+    number: int  # counted from 0
     kind: str | None
-    context: tuple[str, ...]
-    texts: tuple[str, ...]
+    context: tuple[str, ...]  # the fields before the text
+    texts: tuple[str, ...]  # the right text, then the wrong ones
 
 
 def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str, ...]) -> Item:
@@ -145,7 +145,7 @@ def write(
             share = len(chunk) / max(len(examples), 1)
             add = lambda texts, share=share: progress.add(texts * share)
             scored = iter(verb(trained, examples, numbers, add))
-            done += len(chunk)
+            done = chunk[-1].number + 1 if chunk else done
             with progress.paused(done):
                 for item in chunk:
                     scores = [next(scored) for _ in item.texts]
@@ -166,9 +166,8 @@ def _tabs(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast
 
 def _json(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
     """Formats an object. With contrasts, `logp` and `pieces` list an entry per text. NaN is null."""
-    texts = scores if contrast else scores[:1]
-    logp = [text.total for text in texts]
-    parts = [[*map(list, zip(text.pieces, text.logp.tolist(), strict=True))] for text in texts]
+    logp = [text.total for text in scores]
+    parts = [[*map(list, zip(text.pieces, text.logp.tolist(), strict=True))] for text in scores]
     content = {'line': item.number, 'logp': logp if contrast else logp[0]}
     content |= {'right': right, 'kind': item.kind} if contrast else {}
     content |= {'pieces': parts if contrast else parts[0]} if pieces else {}

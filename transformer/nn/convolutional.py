@@ -5,8 +5,8 @@ unit over a window of k positions (§3.2), a step needs the last k - 1 inputs of
 decoder layer attends to the encoder's output (§3.3). The language model is the decoder alone, as in
 Dauphin et al. 2017.
 
-Two things differ: weights are not normalised, and the encoder's gradients are not divided by the number of
-attentions (§3.4), because Adam divides gradients by their size. All widths are d_model, but the linear
+Two things differ: there is no weight normalisation, and the encoder's gradients are not divided by the number
+of attentions (§3.4), because Adam divides gradients by their size. All widths are d_model, but the linear
 maps between embedding and convolution widths remain at both ends of both stacks, as in the released code.
 """
 
@@ -26,7 +26,7 @@ from transformer.tokens import Tokens
 
 # With this factor, the sum of two terms of equal variance keeps that variance (§3.4).
 HALF_VARIANCE = 0.5**0.5
-# Standard deviation of fresh embeddings (§3.5). Attention has no 1/sqrt(d_k), and gates would saturate.
+# Standard deviation of fresh embeddings (§3.5). Larger ones would saturate gates and attention's weights.
 EMBEDDING_SIZE = 0.1
 
 

@@ -1,11 +1,10 @@
-"""Checkpoints: saved in the background, verified by hash when read, never lost in a crash.
+"""Checkpoints: saved in the background, verified by hash when read; a crash loses none that was finished.
 
 A step is a folder `<workdir>/checkpoints/<step>` with the Orbax items `params`, `optimizer`, `meta` (JSON),
 `ema` if there is a moving average of the parameters, and `carried` if the next batch continues states of the
-model. `meta` contains the hashes of all items, its own
-included, because Orbax restores a flipped bit without an error. `files.json` has the hash of each file,
-because Orbax's threads print tracebacks when they read a damaged file. Orbax gives the folder its final name
-only when the step is complete.
+model. `meta` contains the hashes of all items, its own included, because Orbax restores a flipped bit without
+an error. `files.json` has the hash of each file, verified before Orbax reads it, because its threads print
+tracebacks at a damaged file. Orbax gives the folder its final name only when the step is complete.
 """
 
 import concurrent.futures
@@ -32,7 +31,7 @@ from transformer.config import ConfigError
 from transformer.runs import retention
 from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
-# Orbax warns about read-only folders, and also logs the tracebacks of exceptions that it raises.
+# Hides Orbax's log: it warns about read-only folders, and logs tracebacks of exceptions that it also raises.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
@@ -162,7 +161,7 @@ class Checkpoints:
         """Returns the step with the lowest cost, the earliest of equals, or None if no step has a cost.
 
         Args:
-          steps: the steps to choose from, as listed before, or None for all.
+          steps: an earlier result of `steps()`, or None for the present one.
         """
         steps = self.steps() if steps is None else steps
         return retention.best_step(retention.costs(self._contents(steps), max(steps, default=None)))
@@ -190,7 +189,7 @@ class Checkpoints:
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
         """Reads the newest undamaged step, or returns None if there is no step.
 
-        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning.
+        A warning names newer, damaged steps; a process that writes moves them to `<workdir>/damaged`.
 
         Raises:
           ConfigError: all steps are damaged, so none is moved.

@@ -27,7 +27,9 @@ TOOLS = {
         {
             'params': Flag(str, None, "EVALB's parameter file (default: the rules of COLLINS.prm)", 'FILE'),
             'cutoff': Flag(int, None, 'longest sentence of the second summary (default: 40)', 'N', least=0),
-            'max_errors': Flag(int, None, 'errors after which scoring ends (default: 10)', 'N', least=0),
+            'max_errors': Flag(
+                int, None, 'one more error is allowed, then scoring ends (default: 10)', 'N', least=0
+            ),
             'interval': Flag(bool, False, 'add the 95 % interval of F1 over resampled sentences'),
             'other': Flag(str, None, "another parser's trees: how its F1 differs, with p", 'FILE'),
         },

@@ -32,7 +32,7 @@ class Rules(NamedTuple):
       quotes: tags of quotes that one side can delete and the other one not.
       labeled: whether brackets must have the same label.
       cutoff: the longest sentence of the second summary.
-      max_errors: the errors after which scoring ends.
+      max_errors: scoring ends at the second error beyond this number, as in EVALB.
     """
 
     delete: tuple[str, ...] = ('TOP', '-NONE-', ',', ':', '``', "''", '.')
@@ -46,7 +46,7 @@ class Rules(NamedTuple):
 
 
 COLLINS = Rules()
-# The parameters of a file: the field of `Rules`, and how many values a line has.
+# The parameters of a file: the field of `Rules`, and the number of texts in a line, 0 for one number.
 _PARAMETERS = {
     'DELETE_LABEL': ('delete', 1),
     'DELETE_LABEL_FOR_LENGTH': ('delete_for_length', 1),
@@ -81,7 +81,8 @@ def read_rules(lines: Iterable[str], name: str) -> Rules:
         field, count = _PARAMETERS[key]
         parts = value.split() if count == 2 else [value]
         if len(parts) != max(count, 1) or not value:
-            raise ConfigError(f'{name}: line {number}: {key} needs {max(count, 1)} values, not "{value}"')
+            needed = 'two values' if count == 2 else 'one value'
+            raise ConfigError(f'{name}: line {number}: {key} needs {needed}, not "{value}"')
         if count:
             lists[field].append(tuple(parts) if count == 2 else value)
         elif not re.fullmatch(r'\d+', value):
@@ -113,11 +114,12 @@ class Bracketing(NamedTuple):
 
 
 def read(line: str, rules: Rules = COLLINS) -> Bracketing:
-    """Reads a line as EVALB does, which notices a bracket that closes nothing at the next one or at the end.
+    """Reads a line as EVALB does.
 
-    At such a bracket EVALB reads beyond its stack; what it then counts in this line is arbitrary.
+    A bracket that closes nothing is an error only if the next bracket closes, too, or there is none. At
+    such a bracket EVALB reads beyond its stack; what it then counts in this line is arbitrary.
     """
-    line += '\n'  # after a label, a blank: the constituent lacks its parts
+    line += '\n'  # as in EVALB: a label at the end of the line has a blank after it
     words, brackets, quotes, errors, stack = [], [], [], [], []
     length = place = depth = 0
     while (place := _SPACE.match(line, place).end()) < len(line):
@@ -182,7 +184,10 @@ def _return_quotes(gold: Bracketing, test: Bracketing, rules: Rules) -> None:
 
 
 class SentenceResult(NamedTuple):
-    """The result of a sentence: length, status, and counts of brackets and words, 0 if it is not scored."""
+    """The result of a sentence: length, status, and counts of brackets and words.
+
+    A sentence with an error can have counts, but no summary adds them.
+    """
 
     length: int
     status: int
@@ -195,7 +200,7 @@ class SentenceResult(NamedTuple):
     errors: tuple[str, ...] = ()
 
     def line(self, number: int) -> str:
-        """Returns the line that EVALB prints of the sentence."""
+        """Returns the line that EVALB prints for the sentence."""
         recall, precision = _percent(self.matched, self.gold), _percent(self.matched, self.test)
         return (
             f'{number:4d}  {self.length:3d}    {self.status:d}  {recall:6.2f} {precision:6.2f}   '
@@ -364,5 +369,5 @@ def summary_lines(results: Sequence[SentenceResult], rules: Rules) -> Iterator[s
         yield f'Number of Skip  sentence  = {part.skipped:6d}'
         yield f'Number of Valid sentence  = {part.valid:6d}'
         for title, value in part.scores().items():
-            # 0/0 is -nan on the processors on which EVALB is mostly run.
+            # EVALB prints 0/0 as -nan on x86 processors.
             yield f'{title:<26}= {value:6.2f}'.replace(' nan', '-nan')

@@ -34,20 +34,22 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     best = min(BEST, config.decode.beam) if config.decode.method == 'beam' else 1
     on_done = counting(progress, 'translations', len(texts['source']))
     on_cut = functools.partial(warn_of_cut, split=split)
-    found = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
+    translations = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
     rows = translation.batches(config, dataset, split)
     means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
     right = list(map(_right, texts['target']))
-    written = [[comparable(hypothesis.text) for hypothesis in of_text] for of_text in found]
+    written = [[comparable(hypothesis.text) for hypothesis in of_text] for of_text in translations]
     first = [of_text[0] for of_text in written]
-    any_right = [set(of_text) & set(good) for of_text, good in zip(written, right, strict=True)]
+    any_right = [
+        not set(of_text).isdisjoint(spelled) for of_text, spelled in zip(written, right, strict=True)
+    ]
     scores = {
         **means,
         'exact': _exact(first, right),
-        **({'exact_of_three': sum(map(bool, any_right)) / len(first)} if best == BEST else {}),
+        **({'exact_of_three': sum(any_right) / len(first)} if best == BEST else {}),
         'character_errors': character_error_rate(first, right),
     }
-    return Scored(scores, {'decode': decode}, [of_text[0].text for of_text in found])
+    return Scored(scores, {'decode': decode}, [of_text[0].text for of_text in translations])
 
 
 def _right(line: str) -> list[str]:

@@ -36,7 +36,9 @@ def batches(config: Config, dataset: Dataset, split: str) -> NoisyBatches:
     """Lays out sentences in rows, and draws words to leave out, windows and noise words."""
     counts = getattr(dataset.codecs['text'], 'counts', None)
     if counts is None:
-        raise ConfigError(f'data.tokenizer={config.data.tokenizer}: train.task=words needs words')
+        raise ConfigError(
+            f'data.tokenizer={config.data.tokenizer}: train.task=words counts words; choose words'
+        )
     of_words, train = sampling.frequencies(config, np.array(counts)), config.train
     rows = RowBatches(dataset.splits[split], config.data, train.microbatches, train.seed, split == 'train')
     draw = functools.partial(sampling.draw, config.words, of_words)
@@ -66,18 +68,18 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Shows the neighbours of a few frequent words, and draws the most frequent words in two dimensions."""
+    """Shows the neighbours of a few frequent words, and draws frequent words in two dimensions."""
     del dataset
     table = vectors.of_model(trained)
     # The most frequent words, which come first, have no topic.
-    chosen = table.words[100 : 100 + SHOWN]
+    chosen = (table.words[100:] or table.words)[:SHOWN]
     lines = [f'  {word}: {", ".join(name for name, _ in table.neighbours([word], 8))}' for word in chosen]
     frequent = table.words[50:200] or table.words
     return Shown(lines, {'words': lambda: vectors.picture(table, frequent)})
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if noise words are told apart hardly better than by zero vectors."""
+    """Yields a finding if noise words are distinguished hardly better than by vectors of zeros."""
     del dataset
     words = trained.config.words
     if words.output == 'negatives':
