@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
+from experiments.claims import claim
 from experiments.claims.claim import prepared, train_on
 from transformer import config as configs
 from transformer.config import Config
