@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from experiments.claims import extrapolation, toys
-from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
+from experiments.claims import extrapolation
+from experiments.claims.claim import Measurements, Verdict
 from experiments.claims.panels import curves
 
 POSITIONS = ('alibi', 'buckets')  # values of model.positions
@@ -18,23 +18,12 @@ CRITERION = (
 
 def measure(seed: int) -> dict:
     """Measures the accuracy by position with each bias."""
-    shares = {}
-    for name in POSITIONS:
-        config = config_of(extrapolation.MODEL | {'model.positions': name})
-        texts = lambda rng: extrapolation.texts(rng, extrapolation.ROWS, extrapolation.TRAINED)
-        params = toys.train(config, texts, extrapolation.UPDATES, seed)
-        shares[name] = extrapolation.accuracy(config, params, seed)
-    return shares
+    return extrapolation.measure_kinds(POSITIONS, seed)
 
 
 def judge(measurements: Measurements) -> Verdict:
-    blocks = extrapolation.TRAINED // (2 * extrapolation.LAG)
-    near = by_name(measurements, lambda shares: float(np.mean(shares[:blocks])))
-    far = by_name(measurements, lambda shares: float(np.mean(shares[blocks:])))
-    pairs = [pair for name in POSITIONS for pair in zip(near[name], far[name], strict=True)]
-    parts = [f'{name} {spread(near[name], ".2f")}, beyond {spread(far[name], ".2f")}' for name in POSITIONS]
-    holds = all(within > 0.9 and beyond > 0.9 * within for within, beyond in pairs)
-    return Verdict(holds, f'symbols predicted: {"; ".join(parts)}')
+    holds, parts = extrapolation.judge_kinds(measurements, POSITIONS)
+    return Verdict(holds, f'symbols predicted: {parts}')
 
 
 PANELS = (
