@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import jax
 from ml_collections import ConfigDict
 
-from experiments.compiled import kernels, lower, tpu
+from experiments.compiled import kernels, lower, peers, tpu
 from experiments.speed import data as pipeline
 from experiments.speed import interleaved, search, training, updates
 from experiments.speed.interleaved import check_output, print_comparison, write_output
@@ -59,6 +59,7 @@ TPU_SIZES = {
     'model.dtype': 'bfloat16',
 }
 SENTENCES = 32  # in a search without `--input`
+TOPOLOGY = 'v5e:1x1'
 
 
 def _config_of_file(name: str) -> ConfigDict:
@@ -242,6 +243,31 @@ def benchmark_tpu(call: Call) -> None:
     write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
 
 
+def benchmark_peers(call: Call) -> None:
+    """Compiles an update of other codebases' models for one TPU, and prints its cost."""
+    flags, report = call.flags, {}
+    check_output(flags.output)
+    names, chunks = flags.peers.split(','), parse_numbers('chunks', flags.chunks)
+    if unknown := [name for name in names if name not in peers.PEERS]:
+        raise ConfigError(f'--peers={unknown[0]}: choose from {", ".join(peers.PEERS)}')
+    if not _has_compiler():
+        return
+    tpu.prepare()
+    [device] = tpu.devices_of(TOPOLOGY)
+    chip = tpu.chip_of(TOPOLOGY, device)
+    # All are lowered first, so that errors come before minutes of compilation.
+    programs = {(name, count): peers.update(name, count, device) for name in names for count in chunks}
+    for (name, count), lowered in programs.items():
+        chunked = f' in {count} chunks' if count > 1 else ''
+        print(fold(f'{name}, an update{chunked}; {chip.kind}:'), flush=True)
+        cost = tpu.cost(lowered.compile())
+        print(*map(fold, tpu.lines(cost, chip)), sep='\n', flush=True)
+        roofline = tpu.roofline(cost, chip)
+        report[f'{name} in {count}'] = {**cost._asdict(), 'roofline': roofline, 'needed': tpu.needed(cost)}
+        # After each, because a compilation takes minutes.
+        write_output(flags.output, {'topology': TOPOLOGY, 'chip': chip._asdict(), 'peers': report})
+
+
 COMMANDS = {
     'data': Command(
         'From text to batches, at the size of WMT 2014.',
@@ -273,6 +299,12 @@ COMMANDS = {
         ('topology', 'config', 'set', 'output'),
         examples=('{} kernels', '{} kernels --config=configs/big.py'),
     ),
+    'peers': Command(
+        "An update of other codebases' models, compiled by the TPU's own compiler.",
+        benchmark_peers,
+        ('peers', 'chunks', 'output'),
+        examples=('{} peers --peers=marian,bert --chunks=1,4',),
+    ),
 }
 FLAGS = {
     'pairs': Flag(int, pipeline.PAIRS, 'number of sentence pairs to generate', 'N', least=1),
@@ -283,8 +315,10 @@ FLAGS = {
     'profile': Flag(str, None, "also write a trace for TensorBoard's profiler or Perfetto", 'FOLDER'),
     'workdir': Flag(str, None, 'a trained model (default: an untrained one)', 'FOLDER'),
     'input': Flag(str, None, 'sentences for the trained model, one per line', 'FILE'),
-    'topology': Flag(str, 'v5e:1x1', 'TPUs, separated by commas', 'NAMES'),
+    'topology': Flag(str, TOPOLOGY, 'TPUs, separated by commas', 'NAMES'),
     'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
+    'peers': Flag(str, ','.join(peers.PEERS), 'models, separated by commas', 'NAMES'),
+    'chunks': Flag(str, '1', 'chunks whose gradients are added, separated by commas', 'NUMBERS'),
     'sentences': Flag(
         str, '32', "sentences in each TPU's searches, separated by commas; '' for no search", 'NUMBERS'
     ),

@@ -412,7 +412,7 @@ def test_the_peer_has_our_size():
 @pytest.mark.parametrize(
     'words, named',
     [
-        ([], 'data, train, decode, tpu, kernels'),
+        ([], 'data, train, decode, tpu, kernels, peers'),
         (['model'], "'model'"),
         (['data', '--pairs=0'], '--pairs=0'),
         (['tpu', '--pairs=9'], '--pairs'),
@@ -421,8 +421,10 @@ def test_the_peer_has_our_size():
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
         (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
+        (['peers', '--peers=none'], '--peers=none'),
+        (['peers', '--chunks=0'], '--chunks=0'),
         (['train', '--output=tests'], '--output=tests'),
-        *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu')),
+        *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu', 'peers')),
     ],
 )
 def test_mistakes_are_one_line(capsys, words, named):
