@@ -12,7 +12,7 @@ from experiments.rendering.formats import Column
 def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: str) -> str:
     """Renders a page with a table, the notes below it, and further HTML."""
     columns, more_notes = formats.compact(columns)
-    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
+    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text('utf-8'))
     notes = listing([*notes, *more_notes])
     return template.substitute(title=html.escape(title), table=table(columns), notes=notes, more=more)
 

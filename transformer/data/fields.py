@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -242,12 +243,14 @@ class Number(Field):
         return Dense(np.array([self._read(row, name) for row in rows], '<f4'))
 
     def _read(self, row: Example, name: str) -> float:
+        text = row.values[name]
         try:
-            value = float(row.values[name])
+            # Python reads 1_000, too.
+            value = math.nan if '_' in str(text) else float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value):
-            raise ConfigError(f'{row.place(name)}: {row.values[name]!r} is not a number')
+        if not abs(value) <= float(np.finfo(np.float32).max):
+            raise ConfigError(f'{row.place(name)}: {text!r} is not a number, or too large')
         return value
 
 
@@ -280,6 +283,13 @@ class Tags(Field):
             if len(words) != len(tags):
                 raise ConfigError(f'{row.place(name)}: {len(words)} words, but {len(tags)} tags')
             places, length = codecs[self.of].word_places(words)
+            for word, (place, following) in zip(
+                words, itertools.pairwise([*places, length - 1]), strict=True
+            ):
+                if place >= following:
+                    raise ConfigError(
+                        f'{row.place(self.of)}: the tokenizer has no piece for the word {word!r}'
+                    )
             pieces = np.zeros(length, np.int64)
             pieces[places] = [1 + number_of(codecs[name], tag, row, name) for tag in tags]
             aligned.append(pieces)

@@ -144,12 +144,15 @@ def words_of(tokenizer: Tokenizer) -> dict[str, int]:
     """Returns the pieces that are words, with their numbers.
 
     If pieces mark the beginning of words, these are the pieces that begin one, without the mark.
+
+    Raises:
+      ConfigError: the pieces mark only the ends of words.
     """
     numbers = tokenizer.ordinary_pieces().tolist()
     pieces = dict(zip(numbers, tokenizer.pieces(numbers), strict=True))
     if any(piece.startswith(BLANK) for piece in pieces.values()):
-        marked = {n: piece[1:] for n, piece in pieces.items() if piece.startswith(BLANK)}
-        pieces = {n: piece for n, piece in marked.items() if piece}
+        begins = tokenizer.begins_words()
+        pieces = {n: piece[1:] for n, piece in pieces.items() if begins[n] and piece != BLANK}
     found: dict[str, int] = {}
     for number, piece in pieces.items():
         found.setdefault(piece, number)

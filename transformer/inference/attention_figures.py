@@ -172,7 +172,7 @@ def page(attention: Attention, model: str, first: FirstView) -> str:
         'least': LEAST,
         'first': first._asdict(),
     }
-    template = string.Template(pathlib.Path(__file__).with_name('attention.html').read_text())
+    template = string.Template(pathlib.Path(__file__).with_name('attention.html').read_text('utf-8'))
     return template.substitute(
         sentence=html.escape(attention.sentence),
         written=html.escape(attention.output),

@@ -1,5 +1,6 @@
 """Spans of paragraphs: windows, the loss in numpy, answers by hand, the command."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -148,7 +149,7 @@ def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkey
     logits = np.full((13, 2), -5.0)
     logits[2 + 3, 0], logits[2 + 6, 1], logits[2 + 1, 1] = 4.0, 3.0, 9.0
     logits[0] = 50.0  # the question is never an answer
-    [(score, begin, end), *_] = answers._best_spans(config, window, logits, 2)
+    (score, begin, end), *_ = answers._spans(config, window, logits)
     # The largest last piece is before the first: -5 + 9 with the pieces 0 or 1, or 4 + 3.
     assert (score, begin, end) == (7.0, 43, 46)
 
@@ -157,13 +158,49 @@ def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monke
     """Windows of 3, 3 and 3 pieces whose likeliest spans are a word twice, and another between them."""
     config = configs.replace(trained.config, {'answers.no_answer': False})
     spans = iter([[(5.0, 0, 0)], [(3.0, 0, 0)], [(4.0, 1, 1)]])
-    monkeypatch.setattr(answers, '_best_spans', lambda *_: next(spans))
+    monkeypatch.setattr(answers, '_spans', lambda *_: iter(next(spans)))
     monkeypatch.setattr(answers, 'windows_of', lambda *_: [answers.Window([5, EOS, 100, EOS], 2, 0)] * 3)
     of_run = restore.load(trained)[0]._replace(config=config)
     offsets = of_run.codecs['context'].offsets('Oslo Rome')
     first, second = ('Oslo Rome'[begin:end].strip() for begin, end in offsets[:2])
     [found] = answers._answers(of_run, [('Where?', 'Oslo Rome')], 3, lambda count: None)
-    assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0), ('', 0.0)]
+    assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0)]
+
+
+def test_the_best_answers_are_different_texts_in_order(trained):
+    of_run, _ = restore.load(trained)
+    of_run = of_run._replace(config=configs.replace(of_run.config, {'answers.longest': 3}))
+    text = 'Where?\tOslo is in  Norway, é'
+    [every] = answers.answer(of_run, [text], best=500)
+    assert len({one.text for one in every}) == len(every) > 12
+    assert [one.score for one in every] == sorted((one.score for one in every), reverse=True)
+    # Fewer are the first of these.
+    for best in (1, 2, 6, 12):
+        [found] = answers.answer(of_run, [text], best=best)
+        assert [one.text for one in found] == [one.text for one in every[:best]]
+    assert [one.text for one in answers.answer(of_run, ['Where?\t'], best=3)[0]] == ['']
+
+
+def test_what_has_no_room_is_counted(trained, caplog):
+    config, dataset = trained.config, trained.copied_data()
+    texts = dataset.splits['test'].fields
+    context = [texts['context'][i].tolist() for i in range(len(dataset.splits['test']))]
+    # Every answer ends with its paragraph's last piece and begins with its first one.
+    spans = np.array([(0, len(pieces) - 2) for pieces in context], '<i4')
+    of_all = dataclasses.replace(dataset, splits={'test': Split(texts | {'answer': Dense(spans)})})
+    narrow = configs.replace(config, {'data.max_len': 10, 'answers.stride': 2})
+    wide = sum(
+        len(answers.windows_of(narrow, texts['question'][i].tolist(), c)) > 1 for i, c in enumerate(context)
+    )
+    with contextlib.suppress(ConfigError):
+        answers.batches(narrow, of_all, 'test')
+    assert wide and f'answer to {wide} of {len(context)} questions' in caplog.text
+    caplog.clear()
+    of_run, _ = restore.load(trained)
+    pieces = len(of_run.codecs['question'].encode('who ' * 99))
+    answers.answer(of_run, ['a\tb', f'{"who " * 99}\tOslo'], first=4)
+    assert f'line 6: only {config.data.max_len // 2} of the {pieces} pieces' in caplog.text
+    assert 'line 5' not in caplog.text
 
 
 def test_words_are_refused_as_pieces(trained):

@@ -161,7 +161,7 @@ def _check_column(path: epath.Path, line: int, names: Collection[str], key: str)
 
 def _without_tabs(text: str) -> str:
     """Turns tabs, which separate the texts of one value, and newlines, which end a line, into blanks."""
-    return ' '.join(text.split()) if '\t' in text or '\n' in text else text
+    return re.sub(r'[\t\n]+', ' ', text)
 
 
 def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells]]:

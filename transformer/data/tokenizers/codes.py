@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+from jaxtyping import Bool
+
 from transformer.config import ConfigError
 from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.data.tokenizers.hugging_face import load_library
@@ -68,6 +71,23 @@ class CodesTokenizer(Tokenizer):
             yield from (len(SYMBOLS) + byte for byte in text[start:end].encode())
             if text[end : end + 1] in ('', ' '):
                 yield _AFTER_BYTES
+
+    def encode_around(self, text: str, gap: str) -> list[list[int]]:
+        """Returns the pieces before, between and after the gaps of a text, with EOS. U+FFFD replaces NULs."""
+        parts: list[list[int]] = [[]]
+        nul, before = len(SYMBOLS), EOS
+        for token in self.encode(text.replace('\0', '\ufffd').replace(gap, '\0')):
+            if token == nul:
+                parts.append([])
+            # The end of a word that is a gap is a part of it.
+            elif (before, token) != (nul, _AFTER_BYTES):
+                parts[-1].append(token)
+            before = token
+        return parts
+
+    def begins_words(self) -> Bool[np.ndarray, ' pieces']:
+        """Raises ConfigError: whether a piece begins a word depends on the piece before it."""
+        raise ConfigError('codes of subword-nmt mark only the ends of words; choose data.tokenizer=bpe')
 
     def _text(self, ids: list[int]) -> str:
         content = b''.join(

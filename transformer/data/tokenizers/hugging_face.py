@@ -19,6 +19,10 @@ BEGIN = b'{"tokenizer": "hugging_face", "order": '
 # The marks of a piece inside a word, and of a piece that begins a word.
 _INSIDE, _BLANKS = '##', ('\u0120', BLANK)
 _SHAPE = {'tokenizer': str, 'order': [range(-1, 1 << 31)], 'model': dict}
+# The characters by which GPT-2 writes bytes: printable ones stand for themselves, the others follow Latin-1.
+_PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+_BYTES = {chr(byte): byte for byte in _PRINTABLE}
+_BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - _PRINTABLE))}
 # The end of a text in GPT-2's vocabulary, which has neither padding nor an unknown piece.
 _END = '<|endoftext|>'
 
@@ -58,6 +62,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.size = len(self.order)
         # Whether pieces inside words are marked, not those that begin words.
         self._marks_inside = type(self._tokenizer.model).__name__ == 'WordPiece'
+        self._writes_bytes = type(self._tokenizer.decoder).__name__ == 'ByteLevel'
         # A language model here begins every text as if after another one, so its tokenizer need not.
         with _library_errors():
             ids = self._tokenizer.encode('a').ids
@@ -147,11 +152,21 @@ class HuggingFaceTokenizer(Tokenizer):
         if theirs < 0 or token <= UNK or theirs in self._special:
             return f'<{token}>' if theirs < 0 else f'<{self.name(token).strip("<|>[]")}>'
         piece = self._tokenizer.id_to_token(theirs)
+        if self._writes_bytes and _BYTES.keys() >= {*piece}:
+            return _readable(bytes(_BYTES[character] for character in piece))
         if piece.startswith(_BLANKS):
             return BLANK + piece[1:]
         if self._marks_inside:
             return piece.removeprefix(_INSIDE) if piece.startswith(_INSIDE) else BLANK + piece
         return piece
+
+
+def _readable(content: bytes) -> str:
+    """Writes a byte-level piece as text, with "▁" for a blank before it, or as codes such as <0x0A>."""
+    text = content.removeprefix(b' ').decode(errors='replace')
+    if '\ufffd' in text or not text.isprintable():
+        text = ''.join(f'<0x{byte:02X}>' for byte in content.removeprefix(b' '))
+    return BLANK + text if content.startswith(b' ') else text
 
 
 def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokenizer:

@@ -79,15 +79,23 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
       ConfigError: no window is left.
     """
     fields, train = dataset.splits[split].fields, config.train
-    rows, spans = [], []
+    rows, spans, outside = [], [], 0
     for i in range(len(dataset.splits[split])):
         begin, end = fields['answer'][i].tolist()
+        answered = begin < 0
         for window in windows_of(config, fields['question'][i].tolist(), fields['context'][i].tolist()):
             shift = window.before - window.start
             inside = begin >= 0 and window.before <= begin + shift and end + shift < len(window.pieces) - 1
+            answered |= inside
             if inside or config.answers.no_answer:
                 rows.append(window.pieces)
                 spans.append((begin + shift, end + shift) if inside else (0, 0))
+        outside += not answered
+    if outside:
+        logging.warning(
+            'data.%s: no window has the whole answer to %d of %d questions; larger windows (data.max_len) or '
+            'a smaller answers.stride can have it', split, outside, len(dataset.splits[split]),
+        )  # fmt: skip
     if not rows:
         raise ConfigError(f'data.{split}: no question has an answer; answers.no_answer=True allows this')
     pieces = ragged(rows, dtype_of(dataset.codecs['context'].size))
@@ -151,59 +159,68 @@ def answer(
         pairs.append((question, context))
         if not tab:
             logging.warning('line %d: has no tab between a question and a paragraph', number)
-    return _answers(trained, pairs, best, on_done)
+    return _answers(trained, pairs, best, on_done, first)
 
 
 def _answers(
-    trained: Trained, pairs: Sequence[tuple[str, str]], best: int, on_done: OnDone
+    trained: Trained, pairs: Sequence[tuple[str, str]], best: int, on_done: OnDone, first: int | None = None
 ) -> list[list[Hypothesis]]:
-    """Finds the likeliest spans of each question's paragraph in all its windows, or '' for no answer."""
+    """Finds the likeliest spans of each question's paragraph in all its windows, or '' for no answer.
+
+    `first` is the number of the first pair, for a warning of each question that is cut; None warns of none.
+    """
     config, codecs = trained.config, trained.codecs
     questions = codecs['question'].encode_batch([question for question, _ in pairs])
     contexts = codecs['context'].encode_batch([context for _, context in pairs])
     windows, owners = [], []
     for i, pieces in enumerate(zip(questions, contexts, strict=True)):
         of_pair = windows_of(config, *pieces)
+        read, asked = of_pair[0].before, len(pieces[0])
+        if first is not None and read < asked:
+            logging.warning(
+                'line %d: only %d of the %d pieces of the question are read', first + i + 1, read, asked
+            )
         windows += of_pair
         owners += [i] * len(of_pair)
     share = len(pairs) / max(len(windows), 1)
     rows, done = [window.pieces for window in windows], lambda count: on_done(count * share)
     outputs = batch_shapes.run_pieces(_logits, trained, rows, done)
-    spans: list[list[tuple[float, int, int]]] = [[] for _ in pairs]
+    places = [codecs['context'].offsets(context) for _, context in pairs]
+    found: list[list[Hypothesis]] = [[] for _ in pairs]
     nothing = [[] for _ in pairs]
     for i, window, logits in zip(owners, windows, outputs, strict=True):
         nothing[i].append(float(logits[0].sum()))
-        spans[i] += _best_spans(config, window, logits[: len(window.pieces)], best)
-    results = []
-    for i, (_, context) in enumerate(pairs):
-        places = codecs['context'].offsets(context)
-        found = [
-            Hypothesis(context[places[begin][0] : places[end][1]].strip(), score)
-            for score, begin, end in sorted(spans[i], reverse=True)
-        ]
-        if config.answers.no_answer:
-            found = sorted([*found, Hypothesis('', min(nothing[i]))], key=lambda one: -one.score)
-        # Windows overlap, so a text can occur several times: its best score counts.
-        distinct = {}
-        for one in found:
-            distinct.setdefault(one.text, one)
-        results.append([*distinct.values(), *[Hypothesis('', 0.0)] * best][:best])
-    return results
+        text_of = lambda begin, end, i=i: pairs[i][1][places[i][begin][0] : places[i][end][1]].strip()
+        spans = _spans(config, window, logits[: len(window.pieces)])
+        found[i] += _distinct((Hypothesis(text_of(*span), score) for score, *span in spans), best)
+    if config.answers.no_answer:
+        found = [[*of_pair, Hypothesis('', min(one))] for of_pair, one in zip(found, nothing, strict=True)]
+    # Windows overlap, so a text can occur several times: its best score counts.
+    ranked = (sorted(of_pair, key=lambda one: -one.score) for of_pair in found)
+    return [_distinct(of_pair, best) or [Hypothesis('', 0.0)] for of_pair in ranked]
 
 
-def _best_spans(
-    config: Config, window: Window, logits: Float[np.ndarray, 'S 2'], best: int
-) -> list[tuple[float, int, int]]:
-    """Returns the scores, first and last pieces in the paragraph of a window's likeliest spans."""
+def _distinct(hypotheses: Iterable[Hypothesis], most: int) -> list[Hypothesis]:
+    """Returns the first hypotheses with different texts."""
+    distinct: dict[str, Hypothesis] = {}
+    for one in hypotheses:
+        distinct.setdefault(one.text, one)
+        if len(distinct) == most:
+            break
+    return [*distinct.values()]
+
+
+def _spans(
+    config: Config, window: Window, logits: Float[np.ndarray, 'S 2']
+) -> Iterator[tuple[float, int, int]]:
+    """Yields the scores, first and last pieces in the paragraph of a window's spans, the likeliest first."""
     begin, end = logits[window.before : -1].T
-    if not len(begin):
-        return []
     scores = begin[:, None] + end[None, :]
     lengths = np.arange(len(end))[None, :] - np.arange(len(begin))[:, None]
-    scores = np.where((lengths >= 0) & (lengths < config.answers.longest), scores, -np.inf)
-    order: Int[np.ndarray, ' n'] = np.argsort(-scores, axis=None, kind='stable')[:best]
-    places = zip(*np.unravel_index(order, scores.shape), strict=True)
-    return [(float(scores[b, e]), int(b) + window.start, int(e) + window.start) for b, e in places]
+    possible = np.flatnonzero((lengths >= 0) & (lengths < config.answers.longest))
+    order: Int[np.ndarray, ' n'] = possible[np.argsort(-scores.ravel()[possible], kind='stable')]
+    for b, e in zip(*np.unravel_index(order, scores.shape), strict=True):
+        yield float(scores[b, e]), int(b) + window.start, int(e) + window.start
 
 
 def _logits(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R S 2']:

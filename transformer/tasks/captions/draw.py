@@ -38,7 +38,7 @@ def page(looks: Sequence[Look]) -> str:
         }
         for look in looks
     ]
-    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
+    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text('utf-8'))
     content = json.dumps({'darkest': DARKEST, 'looks': data}, ensure_ascii=False, separators=(',', ':'))
     # Without "<", no word can close the script element.
     return template.substitute(data=content.replace('<', '\\u003c'))

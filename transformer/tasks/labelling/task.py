@@ -1,6 +1,7 @@
 """Labelling with an encoder: data, loss and scores of a tag for each word."""
 
 import collections
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 import jax
@@ -12,6 +13,7 @@ from transformer.config import Config
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words, split_at_blanks
 from transformer.data.text_input import cut_rows, row_batches
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble
@@ -48,7 +50,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """
     rows = row_batches(trained.config, dataset, split)
     means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
-    sentences = [line.split(' ') for line in dataset.texts(split)['text']]
+    sentences = [line.split(' ') if line else [] for line in dataset.texts(split)['text']]
     names, numbers = trained.codecs['tags'].names, dataset.splits[split].fields['tags']
     gold = [[names[tag - 1] for tag in numbers[i][numbers[i] > 0]] for i in range(len(numbers))]
     found = list(_labels(trained, sentences, counting(progress, 'sentences', len(sentences))))
@@ -61,34 +63,40 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     if any(name.startswith('B-') for name in names):
         means['f1'] = conlleval.score(gold, predicted).f1()._asdict()
     if 'train' in dataset.splits:
-        means['baseline'] = most_frequent_tags(dataset.splits['train'], dataset.splits[split])
+        means['baseline'] = most_frequent_tags(
+            dataset.splits['train'], dataset.splits[split], trained.codecs['text']
+        )
     return Scored(means, {}, [' '.join(tags) for tags in predicted])
 
 
-def most_frequent_tags(train: Split, test: Split) -> float:
+def most_frequent_tags(train: Split, test: Split, tokenizer: Tokenizer) -> float:
     """Returns the share of a split's words whose tag is the most frequent one of the word in training.
 
     A word that training lacks gets the most frequent tag of all.
     """
     counts, total = collections.defaultdict(collections.Counter), collections.Counter()
-    for word, tag in _words(train):
+    for word, tag in _words(train, tokenizer):
         counts[word][tag] += 1
         total[tag] += 1
     usual = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
     [(other, _)] = total.most_common(1)
-    right = [usual.get(word, other) == tag for word, tag in _words(test)]
+    right = [usual.get(word, other) == tag for word, tag in _words(test, tokenizer)]
     return sum(right) / len(right)
 
 
-def _words(split: Split) -> Iterator[tuple[bytes, int]]:
-    """Yields the pieces and the tag of each word."""
+def _words(split: Split, tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:
+    """Yields the text and the tag of each word."""
     text, tags = split.fields['text'], split.fields['tags']
+    # The blank before the next word can be a piece of its own.
+    spelled = functools.cache(lambda pieces: tokenizer.decode(pieces).strip(' '))
     for i in range(len(text)):
         pieces, marks = np.asarray(text[i]), np.asarray(tags[i])
         begins = np.flatnonzero(marks)
+        if not len(begins):
+            continue
         # The end, which is the last piece, belongs to no word.
         for begin, end in zip(begins, [*begins[1:], len(pieces) - 1], strict=True):
-            yield pieces[begin:end].tobytes(), int(marks[begin])
+            yield spelled(tuple(pieces[begin:end].tolist())), int(marks[begin])
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

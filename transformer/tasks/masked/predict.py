@@ -43,19 +43,20 @@ def fill(
             with_gap.append(i)
         else:
             logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
-    pieces = trained.codecs['text'].pieces(range(trained.codecs['text'].size))
-    begins_word = np.array([piece.startswith(BLANK) and piece != BLANK for piece in pieces])
-    if not begins_word.any():
-        raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
+    codec = trained.codecs['text']
+    pieces, begins_word = codec.marked(range(codec.size)), codec.begins_words()
     # Special pieces and bytes are written like <s>; a piece of text that begins with < is left out with them.
-    is_text = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
+    shown = lambda piece: piece not in ('', BLANK) and piece[0] != '<' and '<0x' not in piece
+    is_text = np.array([*map(shown, pieces)])
     allowed = {True: begins_word & is_text, False: ~begins_word & is_text}
-    words = (piece.removeprefix(BLANK) for piece, begins in zip(pieces, begins_word, strict=True) if begins)
+    words = [pieces[i].removeprefix(BLANK) for i in np.flatnonzero(allowed[True])]
+    if not words:
+        raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
     word = min(words, key=lambda word: (not word.isalpha(), len(word)))
 
     def likeliest(number: int, logp: Float[np.ndarray, ' V']) -> list[Hypothesis]:
         text = texts[with_gap[number]]
-        before = trained.codecs['text'].encode(text[: text.index(GAP)] + word)[:-1]
+        before = codec.encode(text[: text.index(GAP)] + word)[:-1]
         marked = ''.join(pieces[i] for i in before).endswith(BLANK + word)
         scores = np.where(allowed[marked], logp[: len(pieces)], -np.inf)
         order = [i for i in np.argsort(-scores, kind='stable')[:best] if np.isfinite(scores[i])]

@@ -5,7 +5,7 @@ from transformer.tasks.commands import Tool
 
 COMMANDS = {}
 _MOST = {'most': Flag(int, None, 'use only the first N words, which are the most frequent', 'N', least=2)}
-_COUNT = {'count': Flag(int, 10, 'number of words to print', 'N', least=1)}
+_COUNT = {'count': Flag(int, None, 'number of words to print (default: 10)', 'N', least=1)}
 _LOWERCASE = {'lowercase': Flag(bool, False, 'lowercase the words of the call and of files')}
 _FROM = 'VECTORS is a file (word2vec or GloVe) or a work directory.'
 _TOOLS = 'transformer.tasks.words.tools'

@@ -10,28 +10,38 @@ from transformer.config.extras import needing
 from transformer.data import word_vectors
 from transformer.tasks.words import vectors
 
+COUNT = 10  # the words that are printed by default
 
-def neighbours(words: Sequence[str], *, most: int | None, count: int) -> None:
+
+def neighbours(words: Sequence[str], *, most: int | None, count: int | None) -> None:
     """Prints the nearest words of each word, with their cosines."""
     name, *asked = _split(words, 2, 'neighbours', 'words')
     table = vectors.load(name, most)
     table.places(asked)
     for word in asked:
-        for other, cosine in table.neighbours([word], count):
+        for other, cosine in table.neighbours([word], count or COUNT):
             print(f'{word}\t{other}\t{cosine:.4f}')
 
 
 def analogy(
-    words: Sequence[str], *, most: int | None, count: int, method: str, questions: str | None, lowercase: bool
+    words: Sequence[str],
+    *,
+    most: int | None,
+    count: int | None,
+    method: str,
+    questions: str | None,
+    lowercase: bool,
 ) -> None:
     """Prints the answers to one question, or the share of right answers to a file of questions."""
     name, *asked = _split(words, 1, 'analogy', 'words')
     if (questions is None) != (len(asked) == 3) or (questions is not None and asked):
         raise ConfigError('analogy: needs three words or --questions=FILE')
+    if questions is not None and count is not None:
+        raise ConfigError(f'--count={count}: --questions counts only the best answer')
     kinds = vectors.read_questions(questions) if questions is not None else {}
     table, change = vectors.load(name, most), str.lower if lowercase else str
     if questions is None:
-        for word, score in table.analogy([*map(change, asked)], count, method):
+        for word, score in table.analogy([*map(change, asked)], count or COUNT, method):
             print(f'{word}\t{score:.4f}')
         return
     total = vectors.Answered(0, 0, 0)
