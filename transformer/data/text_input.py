@@ -25,6 +25,8 @@ SPLIT = 'given'  # the split that contains the texts of a user's files
 
 # The most bytes of dev and test that are copied to a work directory.
 _MOST = 256 << 20
+# A line of up to this many pieces is read whole, regardless of the options.
+LONGEST = 1024
 
 log = logging.getLogger(__name__)
 
@@ -123,15 +125,22 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
     return shorter
 
 
+def longest_read(config: Config, least: int = 0) -> int:
+    """Returns the number of pieces of a line, at least `least`, of which no more are read.
+
+    Attention over a longer line might not fit into memory, and learned positions end with their table.
+    """
+    longest = max(LONGEST, config.data.max_len, config.data.row_len, least)
+    return min(longest, config.model.max_len) if config.model.positions == 'learned' else longest
+
+
 def cut_rows(config: Config, rows: Sequence[list[int]], first: int | None = None) -> list[list[int]]:
-    """Cuts rows to the table of learned positions, if there is one.
+    """Cuts rows to `longest_read`.
 
     Args:
       first: the number of the first row, for a warning of each row that is cut; None warns of none.
     """
-    if config.model.positions != 'learned':
-        return [*rows]
-    longest = config.model.max_len
+    longest = longest_read(config)
     for number, row in enumerate(rows, first or 0):
         if first is not None and len(row) > longest:
             log.warning('line %d: only %d of its %d pieces are read', number + 1, longest, len(row))

@@ -2,18 +2,25 @@
 
 import dataclasses
 import io
+import json
 import re
 
 import jax
 import numpy as np
 import pytest
+import sentencepiece
 import toys
 
 import transformer
 from transformer.cli import main as run
+from transformer.config import ConfigError
 from transformer.data.arrays import ragged
+from transformer.data.codec import Labels
 from transformer.data.dataset import Split
+from transformer.data.fields import Example, Tags
 from transformer.data.text_input import cut_rows
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.runs import restore
 from transformer.tasks.labelling import conlleval
 from transformer.tasks.labelling import task as labelling
@@ -77,6 +84,8 @@ def test_rows_are_cut_to_the_table_of_positions_with_a_warning(trained, caplog):
     model = dataclasses.replace(config.model, positions='learned', max_len=4)
     learned = dataclasses.replace(config, model=model)
     assert cut_rows(config, rows, 0) == rows
+    # Attention over longer rows might not fit into memory.
+    assert cut_rows(config, [[5] * 3000]) == [[5] * 1024]
     assert cut_rows(learned, rows) == [row[:4] for row in rows] and not caplog.messages
     assert cut_rows(learned, rows, 7) == [row[:4] for row in rows]
     assert [re.findall(r'\d+', message) for message in caplog.messages] == [['9', '4', '5'], ['10', '4', '9']]
@@ -107,7 +116,46 @@ def test_the_usual_tag():
         for name in train.fields
     })  # fmt: skip
     test = Split({'text': ragged([[5, 6, 7, 8, 1]], '<u2'), 'tags': ragged([[2, 1, 2, 0, 0]], '<u2')})
-    assert most_frequent_tags(both, test) == 1.0
+    usual = lambda test: most_frequent_tags(both, test, ByteTokenizer())
+    assert usual(test) == 1.0
     wrong = Split({'text': ragged([[5, 6, 7, 1]], '<u2'), 'tags': ragged([[1, 2, 2, 0]], '<u2')})
-    assert most_frequent_tags(both, wrong) == pytest.approx(1 / 3)
+    assert usual(wrong) == pytest.approx(1 / 3)
+    # A blank is a piece of its own, and belongs to no word; a sentence can be empty.
+    blank = ByteTokenizer().encode(' ')[0]
+    apart = Split({
+        'text': ragged([[6, blank, 5, blank, 6, 1], [1]], '<u2'),
+        'tags': ragged([[1, 0, 2, 0, 1, 0], [0]], '<u2'),
+    })  # fmt: skip
+    assert usual(apart) == 1.0
     assert jax.devices()
+
+
+def test_sentences_without_words_are_scored(tmp_path):
+    for split in ('train', 'dev', 'test'):
+        rows = [{'text': 'the dog', 'tags': 'O B-animal'}, {'text': '', 'tags': ''}] * 6
+        (tmp_path / f'{split}.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+    config = toys.config_of(
+        tmp_path, train__task='labelling', data__source='table', data__train='train.jsonl',
+        data__dev='dev.jsonl', data__test='test.jsonl', data__pieces=270,
+    )  # fmt: skip
+    run = toys.trained(config, tmp_path / 'run')
+    lines = (run.folder / 'translations' / 'test.latest.txt').read_text().split('\n')[:-1]
+    assert [len(line.split()) for line in lines] == [2, 0] * 6
+    assert run.result()['scores']['test']['baseline'] == 1.0
+
+
+def test_words_without_a_piece_of_their_own():
+    """A tokenizer that normalises can leave out a character that is a word."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(['the dog sleeps', 'the house'] * 20), model_writer=model, vocab_size=30,
+        model_type='bpe', pad_id=0, eos_id=1, unk_id=2, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
+        normalization_rule_name='nmt_nfkc',
+    )  # fmt: skip
+    codecs = {'text': kinds.read(model.getvalue()), 'tags': Labels(('O',))}
+    row = lambda words: Example({'text': words, 'tags': ['O'] * len(words)}, {'text': 'f', 'tags': 'f'}, 3)
+    encode = lambda words: Tags(of='text').encode('tags', codecs, [row(words)]).tokens
+    assert sum(encode(['the', 'dog'])) == 2 and sum(encode([])) == 0
+    for words in (['the', '\u200b', 'dog'], ['the', '\u200b']):
+        with pytest.raises(ConfigError, match='line 3.*200b'):
+            encode(words)

@@ -15,6 +15,7 @@ from transformer.data.fields import Image
 from transformer.data.rows import stacked
 from transformer.data.sources import images as image_files
 from transformer.data.sources import text as text_files
+from transformer.data.text_input import longest_read
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import models
@@ -55,9 +56,9 @@ def _embed(
     """Returns the vector of each text. A warning names the place of one that is cut."""
     check_single(trained.params)
     rows = trained.codecs['text'].encode_batch(texts)
-    longest = trained.config.model.max_len if trained.config.model.positions == 'learned' else None
+    longest = longest_read(trained.config)
     for i, row in enumerate(rows):
-        if longest and len(row) > longest:
+        if len(row) > longest:
             logging.warning('%s: only %d of its %d pieces are read', place(i), longest, len(row))
             row[longest - 1 :] = row[-1:]
     vectors = batch_shapes.run_pieces(_of_texts, trained, rows, on_done)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, ConfigError
 from transformer.data.rows import padded
+from transformer.data.text_input import longest_read
 from transformer.data.tokenizers.base import BLANK
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts, check_best
@@ -132,12 +133,11 @@ def _run(
 
 
 def _shorten(trained: Trained, row: list[int], number: int) -> list[int]:
-    """Cuts a row to the table of learned positions, if there is one.
+    """Cuts a row to `longest_read`.
 
     The pieces around MASK stay, and those that the tokenizer puts around every text.
     """
-    model = trained.config.model
-    longest = model.max_len if model.positions == 'learned' else len(row)
+    longest = longest_read(trained.config)
     if len(row) <= longest:
         return row
     logging.warning('line %d: only %d of its %d pieces are read', number + 1, longest, len(row))

@@ -27,9 +27,6 @@ from transformer.training import losses, split_sums
 with epy.lazy_imports():
     from transformer.inference import attention_figures
 
-# The loss of a side with up to this many pieces is computed regardless of the options.
-LONGEST = 1024
-
 sums = losses.written_sums
 
 
@@ -85,13 +82,8 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def longest_read(config: Config) -> int:
-    """Returns the number of pieces to which an evaluation cuts a side before it computes the loss.
-
-    Attention over a longer side might not fit into memory, and learned positions end with their table.
-    """
-    data, decode = config.data, config.decode
-    longest = max(LONGEST, data.max_len, data.row_len, decode.max_source_len + decode.extra_len)
-    return min(longest, config.model.max_len) if config.model.positions == 'learned' else longest
+    """Returns the number of pieces to which an evaluation cuts a side before it computes the loss."""
+    return text_input.longest_read(config, config.decode.max_source_len + config.decode.extra_len)
 
 
 def pronoun_accuracy(translations: Sequence[str]) -> float:
