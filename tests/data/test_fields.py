@@ -138,7 +138,7 @@ def test_spellings_in_files_of_other_forms():
 
 def test_numbers():
     assert Number().encode('x', {}, [row(x='2.5'), row(x='-1')]).values.tolist() == [2.5, -1.0]
-    for wrong in ('', 'two', 'nan', 'inf'):
+    for wrong in ('', 'two', 'nan', 'inf', '1e39', '-1e39', '1_000'):
         with pytest.raises(ConfigError, match='a file: line 7'):
             Number().encode('x', {}, [row(x=wrong)])
 

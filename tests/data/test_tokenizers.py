@@ -4,14 +4,16 @@ import collections
 import io
 import itertools
 import random
+import re
 
 import numpy as np
 import pytest
 import sentencepiece
 
 from transformer.config import ConfigError, Data
-from transformer.data import codec, vocabulary
+from transformer.data import codec, vocabulary, word_vectors
 from transformer.data.tokenizers import foreign, kinds, sentence_piece
+from transformer.data.tokenizers.base import BLANK
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.tokens import EOS, PAD, UNK
@@ -454,6 +456,23 @@ def test_byte_level_bpe():
         ids = made.encode(text)
         assert ids[-1] == EOS and UNK not in ids and made.decode(ids) == text
     assert vocabulary.train(sentences, 262, 'byte_bpe') == made.content
+
+
+def test_byte_level_pieces_are_text_if_they_are_whole_characters():
+    made = kinds.read(vocabulary.train(['für für größer', 'вижу дом'] * 9, 280, 'byte_bpe'))
+    for text in ('für größer', 'größer für', 'вижу дом', 'a\tb  c\n', '½ \U0001f600'):
+        pieces = made.pieces(made.encode(text)[:-1])
+        shown = ''.join(pieces).replace(BLANK, ' ')
+        read = lambda match: bytes([int(match[1], 16)]).decode('latin-1')
+        codes = re.sub(
+            '<0x(..)>', read, ''.join(c if c < '\x80' else c.encode().decode('latin-1') for c in shown)
+        )
+        assert codes.encode('latin-1').decode() == text
+    assert f'{BLANK}für' in made.pieces(range(made.size)) and 'für' in word_vectors.words_of(made)
+    assert (
+        made.pieces(made.encode('\t')[:-1]) == ['<0x09>']
+        and made.pieces(made.encode('½')[:-1])[0][:3] == '<0x'
+    )
 
 
 @pytest.mark.parametrize('pieces', [258, 1000])

@@ -262,6 +262,15 @@ def test_every_task_has_findings():
 
 
 @pytest.mark.parametrize('task', ['images', 'classify'])
+def test_classes_that_a_split_lacks_need_no_answer(task, monkeypatch):
+    """A split of one class, and a model that is always right."""
+    gold = CASES[task][1]['label']
+    monkeypatch.setitem(CASES[task][1], 'label', Dense(np.zeros_like(gold.values)))
+    found = of_task(task, lines=[LABELS.names[0]] * len(gold.values))
+    assert not any('classes' in one.seen for one in found)
+
+
+@pytest.mark.parametrize('task', ['images', 'classify'])
 def test_classes_of_twelve_examples(task):
     assert_findings(of_task(task, train=12 * LABELS.size), ['12 4 --init_from'])
 

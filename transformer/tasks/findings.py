@@ -219,7 +219,7 @@ def repeated(outcome: Outcome) -> Iterator[Finding]:
 
 
 def unanswered(outcome: Outcome, names: Sequence[str]) -> Iterator[Finding]:
-    """Yields a finding if the answers are few of the classes."""
+    """Yields a finding if the answers are few of the classes of the split, which `names` has."""
     answered = len({*outcome.lines} & {*names})
     if 2 * answered <= len(names):
         yield Finding(

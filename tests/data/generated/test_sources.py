@@ -122,6 +122,9 @@ def test_truth_of_scenes():
     assert judge(picture, captions.caption('unseen', 7, 'en')) is None
     assert judge(picture[::-1], captions.caption('unseen', 7, 'de')) is None
     assert sources.scene_truth(Data(source='folders'), scenes('de')) is None
+    for size in (Image(64, 64, 3), Image(32, 32, 1)):
+        other = Reading({'image': size, 'text': Text('de', 'data.language')}, ())
+        assert sources.scene_truth(Data(source='scenes'), other) is None
     assert sources.scene_truth(Data(source='pictures'), PICTURES) is None
 
 

@@ -3,11 +3,13 @@
 import dataclasses
 import io
 import logging
+import os
 import struct
 import zipfile
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import pytest
 
 from transformer.config import ConfigError, Data, config_dict, resolve
@@ -134,15 +136,39 @@ def test_pictures_that_cannot_be_read(tmp_path, monkeypatch, name, archive):
     assert report.first == {'unreadable': [f'{name or "all.tsv"}:3']}
 
 
+def exif_of(*fields: tuple[int, int, int, int]) -> bytes:
+    """Returns EXIF data with fields: tag, type, count, and the value or its place."""
+    head = b'Exif\0\0II*\0' + struct.pack('<IH', 8, len(fields))
+    return head + b''.join(struct.pack('<HHII', *field) for field in fields) + bytes(4)
+
+
+@pytest.mark.parametrize('orientation', range(10))
+def test_pictures_are_turned(orientation):
+    """As Pillow turns them, also if another field has a wrong type: a resolution that is a text."""
+    noise = np.random.default_rng(orientation).integers(0, 256, (6, 9, 3), np.uint8)
+    turned = (0x112, 3, 1, orientation)
+
+    def content(*fields) -> bytes:
+        file = io.BytesIO()
+        PIL.Image.fromarray(noise).save(file, 'PNG', exif=exif_of(*fields))
+        return file.getvalue()
+
+    expected = np.asarray(PIL.ImageOps.exif_transpose(PIL.Image.open(io.BytesIO(content(turned)))))
+    height, width, _ = expected.shape
+    assert (height, width) == ((9, 6) if orientation in (5, 6, 7, 8) else (6, 9))
+    for fields in ((turned,), (turned, (0x11A, 2, 3, int.from_bytes(b'72\0', 'little')))):
+        found = images.decode(content(*fields), 'turned.png', Image(height, width, 3))
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_damaged_exif():
-    """The width is a fraction, and the picture must be turned."""
-    fields = [(0x112, 3, 1, 6), (0x100, 5, 1, 8)]
-    exif = b'Exif\0\0II*\0' + struct.pack('<IH', 8, len(fields))
-    exif += b''.join(struct.pack('<HHII', *field) for field in fields) + bytes(4)
+    """The width is a fraction, and the data end there: the picture is turned all the same."""
+    picture = np.zeros((8, 8, 3), np.uint8)
+    picture[:4] = 255
     file = io.BytesIO()
-    PIL.Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(file, 'JPEG', exif=exif)
-    with pytest.raises(images.PictureError, match='^turned.jpg'):
-        images.decode(file.getvalue(), 'turned.jpg', Image(4, 4, 3))
+    PIL.Image.fromarray(picture).save(file, 'JPEG', exif=exif_of((0x112, 3, 1, 6), (0x100, 5, 1, 8)))
+    found = images.decode(file.getvalue(), 'turned.jpg', Image(8, 8, 3))
+    assert found[:, 4:].min() > 200 and found[:, :4].max() < 50
 
 
 def test_labels_of_no_digits(tmp_path):
@@ -303,6 +329,28 @@ def test_folders_leave_out_pictures(tmp_path):
     )
     assert [row.values['label'] for row in reader.rows(left, reading, 'dev', report)] == ['cat']
     assert report.first == {'unreadable': ['dev/cat/2.png:2']}
+    # A link to nothing, and a folder.
+    (tmp_path / 'dev' / 'cat' / '2.png').unlink()
+    (tmp_path / 'dev' / 'cat' / '2.png').symlink_to('nowhere')
+    (tmp_path / 'dev' / 'cat' / '3.png').mkdir()
+    with pytest.raises(ConfigError, match='2.png.*data.unreadable'):
+        list(reader.rows(data, reading, 'dev', reader.Report()))
+    report = reader.Report()
+    assert len(list(reader.rows(left, reading, 'dev', report))) == 1 and report.counts == {'unreadable': 2}
+    assert reader.READERS['folders'].origins(left, reading, 'dev')[0].lines == 3
+
+
+@pytest.mark.parametrize('name', [b'dev/caf\xe9/1.png', b'dev/cat/caf\xe9.png'])
+def test_folders_have_names_in_utf8(tmp_path, name):
+    path = os.fsencode(tmp_path) + b'/' + name
+    os.makedirs(os.path.dirname(path))
+    with open(path, 'wb') as file:
+        file.write(FILES['a.png'])
+    reading = Reading({'image': Image(4, 4, 3), 'label': Label()}, ())
+    with pytest.raises(ConfigError, match=r'data.dev: caf\\xe9'):
+        list(
+            reader.rows(Data(source='folders', dir=str(tmp_path), dev='dev'), reading, 'dev', reader.Report())
+        )
 
 
 def test_classes_of_pictures_in_a_table(tmp_path):

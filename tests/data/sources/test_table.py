@@ -64,6 +64,9 @@ def test_lists_of_texts_in_json(tmp_path):
     # A cell of a CSV can have tabs and newlines of its own.
     [(values, _)] = read(tmp_path, 'a.csv', 'text,label\n"a\tb\nc",5\n')
     assert values['text'] == 'a b c'
+    # Other blanks stay.
+    [(values, _)] = read(tmp_path, 'a.csv', 'text,label\n"a\u00a0b\t\nc  d\u2003e",5\n')
+    assert values['text'] == 'a\u00a0b c  d\u2003e'
 
 
 def test_tabs_and_blanks_in_cells(tmp_path):
@@ -147,6 +150,10 @@ def test_conll_columns(tmp_path):
     assert values == {'text': ['zu', 'dem', '10_000'], 'tags': ['ADP', 'DET', 'NUM']} and line == 2
     with pytest.raises(ConfigError, match='b.conllu: line 8 has 2 columns'):
         read(tmp_path, 'b.conllu', universal, TAGS, 'conll', columns='text=2,tags=3')
+    # A word alone would be its own tag.
+    for columns in (None, 'text=1,tags=-1'):
+        with pytest.raises(ConfigError, match='d.conll: line 3 has 1 column'):
+            read(tmp_path, 'd.conll', 'a X\n\nalone\n', TAGS, 'conll', columns=columns)
     with pytest.raises(ConfigError, match='a.conll: line 4 has 2 columns'):
         read(tmp_path, 'a.conll', content.replace('# NN B-X', '# NN'), TAGS, 'conll', columns='text=1,tags=3')
     with pytest.raises(ConfigError, match='data.columns'):

@@ -142,9 +142,11 @@ def scene_truth(data: Data, reading: Reading) -> Callable[[Picture, str], bool |
     """Returns a function that judges whether everything that a caption states is true of a scene.
 
     It returns None for texts that are not of the grammar, and for pictures of other sources. For data of
-    other sources there is no such function, but None.
+    other sources, and for scenes in other sizes or in grey, there is no such function, but None.
     """
-    if data.source != 'scenes':
+    if data.source != 'scenes' or [image.shape for image in reading.images().values()] != [
+        (pictures.SIZE, pictures.SIZE, 3)
+    ]:
         return None
     [language] = reading.languages()
 

@@ -28,11 +28,11 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
         for words in itertools.islice(_sentences(path), part.start, part.stop):
             values = {name: _column(path, words, key) for name, key in columns.items()}
-            for line, cells in words:
-                if len({key % len(cells) if key < 0 else key - 1 for key in columns.values()}) < len(columns):
-                    raise ConfigError(
-                        f'{path}: line {line} has {len(cells)} columns, too few for {", ".join(columns)}'
-                    )
+            # A word alone in its line would be its own tag.
+            if short := [line for line, cells in words if len(cells) == 1 < len(columns)]:
+                raise ConfigError(
+                    f'{path}: line {short[0]} has 1 column, too few for {" and ".join(columns)}'
+                )
             yield Example(values, files, words[0][0])
 
 

@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
+import PIL.ExifTags
 import PIL.Image
-import PIL.ImageOps
 from etils import epath
 from jaxtyping import UInt8
 
@@ -29,6 +29,16 @@ FORMATS = ('PNG', 'JPEG', 'GIF', 'WEBP', 'BMP')  # by the names that Pillow give
 MOST_BYTES = 256 << 20  # of a picture in an archive
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.gif', '.webp', '.bmp')
 
+# How a picture is turned that has one of these orientations in its EXIF data.
+_TURNED = {
+    2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
+    3: PIL.Image.Transpose.ROTATE_180,
+    4: PIL.Image.Transpose.FLIP_TOP_BOTTOM,
+    5: PIL.Image.Transpose.TRANSPOSE,
+    6: PIL.Image.Transpose.ROTATE_270,
+    7: PIL.Image.Transpose.TRANSVERSE,
+    8: PIL.Image.Transpose.ROTATE_90,
+}
 _HIDDEN = ('.', '__MACOSX')  # how names begin that programs add to folders
 _IDX_BYTES = 8  # idx's code of unsigned bytes
 
@@ -98,7 +108,8 @@ def decode(content: bytes, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']
             warnings.catch_warnings(action='error', category=PIL.Image.DecompressionBombWarning),
             PIL.Image.open(io.BytesIO(content), formats=FORMATS) as opened,
         ):
-            image = PIL.ImageOps.exif_transpose(opened)
+            turned = _TURNED.get(opened.getexif().get(PIL.ExifTags.Base.Orientation))
+            image = opened if turned is None else opened.transpose(turned)
             if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
                 image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
             if image.has_transparency_data:
@@ -175,9 +186,17 @@ def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]
     for entry in entries.parse(data, split):
         by_class, _ = _images_of(data, entry, split)
         for name, paths in by_class.items():
-            digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
+            digest = files.json_sha256([[path.name, _sha256(path)] for path in paths])
             origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
     return origins
+
+
+def _sha256(path: epath.Path) -> str | None:
+    """Returns the hash of a file, or None if it cannot be read."""
+    try:
+        return files.sha256(path)
+    except OSError:
+        return None
 
 
 def folder_warn(data: Data, reading: Reading, split: str) -> None:
@@ -213,17 +232,24 @@ def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epa
         raise ConfigError(f'data.{split}: no folder {folder}')
     by_class, skipped = {}, []
     for path in sorted(folder.iterdir()):
+        _check_name(path, split)
         if path.name.startswith(_HIDDEN) or not path.is_dir():
             skipped.append(path)
             continue
         images = []
         for file in sorted(path.iterdir()):
+            _check_name(file, split)
             is_image = file.suffix.lower() in SUFFIXES and not file.name.startswith(_HIDDEN)
             (images if is_image else skipped).append(file)
         by_class[path.name] = images[entry.part(len(images))]
     if not any(by_class.values()):
         raise ConfigError(f'data.{split}: no {", ".join(FORMATS)} in {folder}/<class>/')
     return by_class, skipped
+
+
+def _check_name(path: epath.Path, split: str) -> None:
+    if not files.is_utf8(path.name):
+        raise ConfigError(f'data.{split}: {files.readable_name(path)}: the name is not UTF-8; rename it')
 
 
 def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:

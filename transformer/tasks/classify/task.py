@@ -93,7 +93,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
         return
     yield from shared.few_of_class(dataset.manifest, trained.codecs['label'].size)
     yield from shared.guesses(outcome.score('accuracy', 'score'), gold)
-    yield from shared.unanswered(outcome, trained.codecs['label'].names)
+    yield from shared.unanswered(outcome, [trained.codecs['label'].names[n] for n in np.unique(gold)])
 
 
 def classify(

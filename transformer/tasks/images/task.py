@@ -157,7 +157,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
     labels = dataset.splits[outcome.split].fields['label'].values
     yield from shared.few_of_class(dataset.manifest, trained.codecs['label'].size)
     yield from shared.guesses(outcome.score('accuracy'), labels)
-    yield from shared.unanswered(outcome, trained.codecs['label'].names)
+    yield from shared.unanswered(outcome, [trained.codecs['label'].names[n] for n in np.unique(labels)])
 
 
 TASK = Task(
