@@ -176,6 +176,15 @@ def test_a_language_model_reads_long_texts_in_windows():
     assert set(tally.shares()['kinds']) == {'k'}
 
 
+def test_texts_of_a_language_model_need_no_tuples():
+    trained = fresh(LANGUAGE, 3)
+    verb = verb_of(trained.config, 'likelihoods')
+    np.testing.assert_array_equal(verb(trained, ['ab'])[0].logp, verb(trained, [('ab',)])[0].logp)
+    for wrong in ('ab', [('a', 'b')], [1]):
+        with pytest.raises(ConfigError, match='texts'):
+            verb(trained, wrong)
+
+
 def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
     lines = ['a\tbc\tde', 'a\tde\tbc', 'a\tbc\tde\tfg', 'a\tbc\tbc']
     logp = {text: float(expected(first, 'a', text).sum()) for text in ('bc', 'de', 'fg')}

@@ -132,6 +132,7 @@ def test_commands(table, file, tmp_path, capfd):
     [
         (['neighbours', 'FILE'], 'neighbours'),
         (['neighbours', 'FILE', 'tiger'], 'tiger'),
+        (['analogy', 'FILE', '--questions=FILE', '--count=3'], '--count=3'),
         (['neighbours', 'absent', 'king'], 'absent'),
         (['analogy', 'FILE', 'king'], 'three words'),
         (['analogy', 'FILE', '--questions=bad'], 'line 2'),

@@ -7,7 +7,7 @@ from absl import logging
 
 from transformer.config import ConfigError
 from transformer.inference import likelihood
-from transformer.inference.generate import OnDone
+from transformer.inference.generate import OnDone, as_texts
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood
 from transformer.tasks.language.generator import window
@@ -15,7 +15,7 @@ from transformer.tasks.language.generator import window
 
 def likelihoods(
     trained: Trained,
-    texts: Iterable[tuple[str]],
+    texts: Iterable[object],
     numbers: Sequence[int] | None = None,
     on_done: OnDone = lambda texts: None,
 ) -> list[Likelihood]:
@@ -25,9 +25,9 @@ def likelihoods(
     `data.carry` a text is read at once.
     """
     del numbers  # for warnings, of which there are none
-    texts, width, tokenizer = list(texts), window(trained.config), trained.codecs['text']
+    texts, width, tokenizer = _texts(texts), window(trained.config), trained.codecs['text']
     stride = trained.config.data.stride or width
-    encoded = tokenizer.encode_batch([text for (text,) in texts])
+    encoded = tokenizer.encode_batch(texts)
     windows, owners = [], []
     for i, tokens in enumerate(encoded):
         last = max(len(tokens) - width, 0)
@@ -69,11 +69,11 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
     prompted = likelihood.read_prompt(trained, read)
 
     def likelihoods_of(
-        texts: Iterable[tuple[str]],
+        texts: Iterable[object],
         numbers: Sequence[int] | None = None,
         on_done: OnDone = lambda texts: None,
     ) -> list[Likelihood]:
-        encoded = tokenizer.encode_batch([text for (text,) in texts])
+        encoded = tokenizer.encode_batch(_texts(texts))
         numbers = range(len(encoded)) if numbers is None else numbers
         for number, tokens in zip(numbers, encoded, strict=True):
             if len(tokens) > most:
@@ -91,3 +91,10 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
         return [Likelihood(*pair) for pair in zip(map(tokenizer.pieces, encoded), logp, strict=True)]
 
     return likelihoods_of
+
+
+def _texts(texts: Iterable[object]) -> list[str]:
+    """Returns texts of which each can be alone in a tuple. Raises ConfigError if one is something else."""
+    if not isinstance(texts, str):
+        texts = [text[0] if isinstance(text, tuple) and len(text) == 1 else text for text in texts]
+    return as_texts(texts, 'texts')
