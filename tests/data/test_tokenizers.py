@@ -300,6 +300,24 @@ def test_the_first_of_equal_codes_counts(tmp_path):
     assert codes.pieces(codes.encode('abcx')[:2]) == ['▁ab', 'c']
 
 
+@pytest.mark.parametrize(
+    'text', ['the [MASK] the', '☃ [MASK]', '[MASK] a[MASK]e', '[MASK]', 'the\0 [MASK]', 'a [MASK] [MASK]']
+)
+def test_gaps_in_codes(codes, text):
+    parts = codes.encode_around(text, '[MASK]')
+    given = [part.replace('\0', '\ufffd') for part in text.split('[MASK]')]
+    # The blank at a gap's side is a part of it, or of its word's end.
+    assert [codes.decode(part).strip() for part in parts] == [part.strip() for part in given]
+    assert parts[-1][-1] == EOS and not any(EOS in part for part in parts[:-1])
+    assert sum(parts, []).count(3) == 0
+
+
+def test_codes_do_not_mark_beginnings(codes):
+    for use in (codes.begins_words, lambda: word_vectors.words_of(codes)):
+        with pytest.raises(ConfigError, match='data.tokenizer=bpe'):
+            use()
+
+
 def test_codes(codes):
     # The special pieces, bytes, the end of a word, 17 characters twice, and what 20 codes make.
     characters = set(CODES.partition('\n')[2].replace('</w>', '')) - set(' \n')
