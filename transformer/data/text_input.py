@@ -126,9 +126,9 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
 
 
 def longest_read(config: Config, least: int = 0) -> int:
-    """Returns the number of pieces of a line, at least `least`, of which no more are read.
+    """Returns the most pieces of a line that are read: `LONGEST`, a row's, or `least`, whichever is largest.
 
-    Attention over a longer line might not fit into memory, and learned positions end with their table.
+    Attention over a longer line might not fit into memory. Learned positions end with their table.
     """
     longest = max(LONGEST, config.data.max_len, config.data.row_len, least)
     return min(longest, config.model.max_len) if config.model.positions == 'learned' else longest

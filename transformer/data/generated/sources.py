@@ -144,9 +144,8 @@ def scene_truth(data: Data, reading: Reading) -> Callable[[Picture, str], bool |
     It returns None for texts that are not of the grammar, and for pictures of other sources. For data of
     other sources, and for scenes in other sizes or in grey, there is no such function, but None.
     """
-    if data.source != 'scenes' or [image.shape for image in reading.images().values()] != [
-        (pictures.SIZE, pictures.SIZE, 3)
-    ]:
+    shapes = [image.shape for image in reading.images().values()]
+    if data.source != 'scenes' or shapes != [(pictures.SIZE, pictures.SIZE, 3)]:
         return None
     [language] = reading.languages()
 
