@@ -130,8 +130,8 @@ PEERS = {
         'big_vision.models.vit',
         'github.com/google-research/big_vision',
         _vit,
-        lambda model, x: model(x['images'], train=True)[0],
-        {'images': (128, 224, 224, 3), 'labels': (128,)},
+        lambda model, x: model(x['pixels'], train=True)[0],
+        {'pixels': (128, 224, 224, 3), 'labels': (128,)},
     ),
 }
 
@@ -176,7 +176,7 @@ def update(name: str, chunks: int, device: jax.Device) -> Lowered:
         return optax.apply_updates(params, updates), state
 
     placed = lambda shape, dtype: jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
-    dtypes = {each: jnp.float32 if each == 'images' else jnp.int32 for each in peer.inputs}
+    dtypes = {each: jnp.float32 if each == 'pixels' else jnp.int32 for each in peer.inputs}
     batch = {
         each: placed((chunks, rows // chunks, *shape[1:]), dtypes[each])
         for each, shape in peer.inputs.items()

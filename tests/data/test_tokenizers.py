@@ -479,17 +479,17 @@ def test_byte_level_bpe():
 def test_byte_level_pieces_are_text_if_they_are_whole_characters():
     made = kinds.read(vocabulary.train(['für für größer', 'вижу дом'] * 9, 280, 'byte_bpe'))
     for text in ('für größer', 'größer für', 'вижу дом', 'a\tb  c\n', '½ \U0001f600'):
-        pieces = made.pieces(made.encode(text)[:-1])
+        pieces = made.readable(made.encode(text)[:-1])
         shown = ''.join(pieces).replace(BLANK, ' ')
         read = lambda match: bytes([int(match[1], 16)]).decode('latin-1')
         codes = re.sub(
             '<0x(..)>', read, ''.join(c if c < '\x80' else c.encode().decode('latin-1') for c in shown)
         )
         assert codes.encode('latin-1').decode() == text
-    assert f'{BLANK}für' in made.pieces(range(made.size)) and 'für' in word_vectors.words_of(made)
+    assert f'{BLANK}für' in made.readable(range(made.size)) and 'für' in word_vectors.words_of(made)
     assert (
-        made.pieces(made.encode('\t')[:-1]) == ['<0x09>']
-        and made.pieces(made.encode('½')[:-1])[0][:3] == '<0x'
+        made.readable(made.encode('\t')[:-1]) == ['<0x09>']
+        and made.readable(made.encode('½')[:-1])[0][:3] == '<0x'
     )
 
 

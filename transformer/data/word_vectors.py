@@ -149,10 +149,10 @@ def words_of(tokenizer: Tokenizer) -> dict[str, int]:
       ConfigError: the pieces mark only the ends of words.
     """
     numbers = tokenizer.ordinary_pieces().tolist()
-    pieces = dict(zip(numbers, tokenizer.pieces(numbers), strict=True))
+    pieces = dict(zip(numbers, tokenizer.readable(numbers), strict=True))
     if any(piece.startswith(BLANK) for piece in pieces.values()):
-        begins = tokenizer.begins_words()
-        pieces = {n: piece[1:] for n, piece in pieces.items() if begins[n] and piece != BLANK}
+        tokenizer.begins_words()  # raises, if the marks depend on the piece before
+        pieces = {n: piece[1:] for n, piece in pieces.items() if piece.startswith(BLANK) and piece != BLANK}
     found: dict[str, int] = {}
     for number, piece in pieces.items():
         found.setdefault(piece, number)

@@ -114,9 +114,13 @@ class Tokenizer:
         """Returns the pieces in readable form. All but lists of pieces have "▁" where a word begins."""
         raise NotImplementedError
 
-    def marked(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces with "▁" where a word begins, if the tokenizer knows words."""
+    def readable(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces as people read them, which can be the same for several pieces."""
         return self.pieces(ids)
+
+    def marked(self, ids: Iterable[int]) -> list[str]:
+        """Returns readable pieces with "▁" where a word begins, if the tokenizer knows words."""
+        return self.readable(ids)
 
     def begins_words(self) -> Bool[np.ndarray, ' pieces']:
         """Returns whether each piece begins a word.

@@ -142,6 +142,10 @@ class HuggingFaceTokenizer(Tokenizer):
         """Returns the pieces, with "▁" where a word begins, and special ones as they are, as <...>."""
         return [self._piece(int(token)) for token in ids]
 
+    def readable(self, ids: Iterable[int]) -> list[str]:
+        """Returns the pieces, those of byte-level BPE as text or as codes such as <0x0A>."""
+        return [self._readable(int(token)) for token in ids]
+
     def name(self, token: int) -> str | None:
         """Returns the library's name of a piece, or None if the library lacks it."""
         theirs = self.order[token]
@@ -152,21 +156,22 @@ class HuggingFaceTokenizer(Tokenizer):
         if theirs < 0 or token <= UNK or theirs in self._special:
             return f'<{token}>' if theirs < 0 else f'<{self.name(token).strip("<|>[]")}>'
         piece = self._tokenizer.id_to_token(theirs)
-        if self._writes_bytes and _BYTES.keys() >= {*piece}:
-            return _readable(bytes(_BYTES[character] for character in piece))
         if piece.startswith(_BLANKS):
             return BLANK + piece[1:]
         if self._marks_inside:
             return piece.removeprefix(_INSIDE) if piece.startswith(_INSIDE) else BLANK + piece
         return piece
 
-
-def _readable(content: bytes) -> str:
-    """Writes a byte-level piece as text, with "▁" for a blank before it, or as codes such as <0x0A>."""
-    text = content.removeprefix(b' ').decode(errors='replace')
-    if '\ufffd' in text or not text.isprintable():
-        text = ''.join(f'<0x{byte:02X}>' for byte in content.removeprefix(b' '))
-    return BLANK + text if content.startswith(b' ') else text
+    def _readable(self, token: int) -> str:
+        piece = self._piece(token)
+        name = piece.removeprefix(BLANK)
+        if not self._writes_bytes or not _BYTES.keys() >= {*name}:
+            return piece
+        content = bytes(_BYTES[character] for character in name)
+        text = content.decode(errors='replace')
+        if '\ufffd' in text or not text.isprintable():
+            text = ''.join(f'<0x{byte:02X}>' for byte in content)
+        return piece.removesuffix(name) + text
 
 
 def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokenizer:
