@@ -83,7 +83,7 @@ def _family_text(call: Call) -> str:
     if values.format == 'json':
         return formats.json_text({'title': FAMILY, 'rows': family.records(), 'notes': family.NOTES})
     if values.format == 'html':
-        return page.document(FAMILY, family.columns(), family.NOTES, '')
+        return page.document(FAMILY, formats.choose(family.columns(), values.columns), family.NOTES, '')
     return _render(call, formats.choose(family.columns(), values.columns), family.NOTES)
 
 
@@ -106,7 +106,8 @@ def _sweep(call: Call) -> tuple[runs.Sweep, Comparison, pathlib.Path]:
     _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
-    table, scale = (user_files.stored_name(name) if name else None for name in (values.table, values.scale))
+    table = user_files.stored_name(values.table) if values.table else None
+    scale = scales.stored_name(values.scale) if values.scale else None
     folder = pathlib.Path(values.workdir or runs.folder(table, scale or scales.default_scale(table)))
     sweep = runs.read_sweep(folder, table=table, scale=scale)
     return sweep, results.of_sweep(sweep, folder), folder

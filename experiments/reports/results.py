@@ -45,7 +45,7 @@ class Done:
     def manifest(self) -> dict | None:
         """Reads the manifest of its data, or returns None if only result.json of the run is there."""
         file = self.folder / 'data.lock.json'
-        return runs.read_json(file, ('checksums', 'tokenizer_sha256')) if file.exists() else None
+        return runs.read_json(file, ('checksums',)) if file.exists() else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def have_other_tokenizers(row: Measured, other: Measured) -> bool:
     runs_of_both = [run for measured in (row, other) for run in measured.done[:1]]
     manifests = [run.manifest() for run in runs_of_both]
     if len(manifests) == 2 and None not in manifests:
-        return len({manifest['tokenizer_sha256'] for manifest in manifests}) == 2
+        return len({manifest.get('tokenizer_sha256') for manifest in manifests}) == 2
     # A run that starts from another run uses that run's tokenizer.
     starts = {(run.result.get('init_from') or {}).get('params_sha256') for run in runs_of_both}
     options = [[configs.flatten(measured.config)[key] for key in _TOKENIZER] for measured in (row, other)]
@@ -272,7 +272,13 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 
 
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
-    """Returns the checksums of a split's text, or None if only result.json of the run is there."""
-    checksums = (run.manifest() or {}).get('checksums')
+    """Returns the checksums of a split's text, classes and numbers, or None if only the result is there."""
+    manifest = run.manifest() or {}
+    gold = (
+        name for name, field in manifest.get('fields', {}).items() if field.get('type') in ('label', 'number')
+    )
+    arrays, checksums = {f'{split}.{name}.bin' for name in gold}, manifest.get('checksums')
     is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
-    return checksums and {name: digest for name, digest in checksums.items() if is_text(name)}
+    return checksums and {
+        name: digest for name, digest in checksums.items() if is_text(name) or name in arrays
+    }

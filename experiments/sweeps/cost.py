@@ -100,9 +100,8 @@ def print_plan(
         )
     elif not by_speed or with_memory:
         device = jax.devices()[0]
-        notes.append(
-            f's/update and GiB per device: {jax.device_count()} x {device.device_kind} ({device.platform})'
-        )
+        what = ' and '.join(['s/update'] * (not by_speed) + ['GiB per device'] * with_memory)
+        notes.append(f'{what}: {jax.device_count()} x {device.device_kind} ({device.platform})')
     notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 

@@ -939,6 +939,21 @@ def test_another_tokenizer_of_the_same_options_is_noticed(tmp_path, capsys):
     assert 'tokenizer' not in any_runs(capsys, *folders)
 
 
+def test_runs_of_images_are_alike_if_their_classes_are(tmp_path, capsys):
+    """Data of images alone have no tokenizer, and no text."""
+    committed, folders = launch.ROOT / 'experiments' / 'results' / 'cifar10', []
+    for seed, digest in ((1, 'a'), (2, 'a'), (3, 'b')):
+        folder = tmp_path / f'vit{seed}'
+        folder.mkdir()
+        shutil.copy(committed / f'vit-seed{seed}' / 'result.json', folder)
+        lock = {'fields': {'image': {'type': 'image'}, 'label': {'type': 'label'}},
+                'checksums': {'test.label.bin': digest, 'test.image.bin': str(seed)}}  # fmt: skip
+        (folder / 'data.lock.json').write_text(json.dumps(lock))
+        folders.append(str(folder))
+    found = cells(any_runs(capsys, *folders))
+    assert found['vit2']['Δaccuracy'] and not found['vit3']['Δaccuracy']
+
+
 def any_runs(capsys, *words: str) -> str:
     """Prints and returns a report of runs that need not belong to a sweep."""
     assert report.main(['report', *words, '--format=markdown']) == 0
@@ -1012,6 +1027,24 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     out = any_runs(capsys, *call)
     assert cells(out)['base-seed1']['ΔPPL'] == '-2.000' and cells(out)['A1-seed2']['PPL'] == '5.800*'
     assert '(*): A1-seed2: decode.beam=8' in out
+
+
+def test_a_scale_has_the_name_of_its_config(monkeypatch):
+    """As a sweep records it: `tiny` for configs/tiny.py."""
+    asked = {}
+
+    def read_sweep(folder, **named):
+        asked.update(named, folder=str(folder))
+        raise ConfigError('asked')
+
+    monkeypatch.setattr(runs, 'read_sweep', read_sweep)
+    for name in ('tiny', 'configs/tiny.py'):
+        assert report.main(['report', '--table=3', f'--scale={name}']) == 2
+        assert asked == {
+            'table': '3',
+            'scale': 'configs/tiny.py',
+            'folder': str(runs.folder('3', 'configs/tiny.py')),
+        }
 
 
 def test_mistakes_in_a_report_of_any_runs(swept, capsys):

@@ -89,3 +89,14 @@ def test_slips(given, capsys):
 def test_missing_results_are_named(tmp_path):
     with pytest.raises(ConfigError, match='grammar'):
         family.read(FAMILY[0], tmp_path)
+
+
+def test_the_columns_of_a_page_are_chosen(capsys):
+    argv = ['report', '--table=family', '--format=html']
+    assert report.main([*argv, '--columns=nonsense']) == 2
+    assert '--columns=nonsense' in capsys.readouterr().err
+    pages = []
+    for more in ([], ['--columns=ours']):
+        assert report.main([*argv, *more]) == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[1].count('<th') < pages[0].count('<th')
