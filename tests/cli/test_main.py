@@ -580,6 +580,13 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     # A new average replaces the old one. Its last checkpoint is the training's, though no multiple of 2.
     assert run.main([*average, '--last=1', '--every=2']) == 0
     jax.tree.map(np.testing.assert_array_equal, load(workdir, 'average').trained.params, third)
+    # What a kill leaves while an average is written is none.
+    averaging = configs.replace(Run.open(workdir).config, {'train.average_last': 2})
+    assert restore.scored(averaging, epath.Path(workdir)) == 'average'
+    shutil.rmtree(workdir / 'average' / '0')
+    assert restore.scored(averaging, epath.Path(workdir)) == averaging.train.scored
+    assert 'has no average' in fails(capfd, 'evaluate', '--checkpoint=average', *both)
+    assert '--prompt=' in fails(capfd, 'score-pairs', f'--workdir={workdir}', '--prompt=')
 
 
 def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
@@ -1385,6 +1392,7 @@ def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
         (files[:1], '--reference: missing; --source needs it'),
         ([f'--text={tmp_path / "a.en"}'], '--source=FILE --reference=FILE, not --text=FILE'),
         ([*files, '--split=dev'], '--split=dev: not together with files'),
+        (['--config.data.test=own', '--split=dev'], '--split: not with data.test'),
     ):
         assert part in fails(capfd, 'evaluate', f'--workdir={workdir}', *wrong)
     assert snapshot(workdir) == before
@@ -1406,6 +1414,8 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     assert told in fails(capfd, 'translate', file)
     # Its own work directory is the default one.
     assert flags.work_directory(calls.parse(['run.py', file])) == f'runs/{trained.name}'
+    own = shutil.copy(trained / 'config.json', tmp_path / 'own.json')
+    assert flags.work_directory(calls.parse(['run.py', f'--config={own}'])) == 'runs/own'
     # Two models can have options of one name.
     sizes = [f'--config.{group}.N=2' for group in ('model', 'image_model')]
     names = [flags.work_directory(calls.parse(['run.py', '--config=clip_pictures', one])) for one in sizes]

@@ -203,9 +203,9 @@ def work_directory(call: Call) -> str:
     """Returns the work directory of a call, by default named after the config file and the changes."""
     if call.flags.workdir is not None:
         return call.flags.workdir
-    path, extension = os.path.splitext(call.file)
+    path = os.path.splitext(call.file)[0]
     # A config.json is named after its work directory.
-    path = os.path.dirname(os.path.abspath(path)) if extension == '.json' else path
+    path = os.path.dirname(os.path.abspath(path)) if os.path.basename(call.file) == 'config.json' else path
     name = os.path.basename(path)
     for key, value in sorted(call.changes.items()):
         if not configs.OPTIONS[key].metadata['free']:

@@ -119,7 +119,9 @@ def evaluate(call: Call) -> None:
     run, choice = open_run(call), call.flags.checkpoint
     if paths:
         evaluations = [evaluation.evaluate_files(run, paths, choice, call.changes)]
-    elif set(evaluation.SPLITS) & set(call.changes):
+    elif own := set(evaluation.SPLITS) & set(call.changes):
+        if call.flags['split'].present:
+            raise ConfigError(f'--split: not with {min(own)}, whose content is scored')
         evaluations = evaluation.evaluate_own(run, choice, call.changes)
     else:
         splits = list(dict.fromkeys(call.flags.split.split(',')))
@@ -270,6 +272,8 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
     # Checks the options before the model is loaded.
     restore.changed(run.config, call.changes)
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
+    if values.prompt == '':
+        raise ConfigError('--prompt=: the name of a file is expected')
     after = values.prompt and verb_of(run.config, 'likelihoods_after', f'{name} --prompt')
     prompt = values.prompt and epath.Path(values.prompt).read_bytes().decode('utf-8', 'replace')
     with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:

@@ -21,7 +21,7 @@ from transformer.runs import checkpoint, parameters_file, retention
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.hashes import named_leaves
 from transformer.runs.parameters_file import ParametersFile
-from transformer.runs.workdir import Run
+from transformer.runs.workdir import Run, saved_steps
 
 T = TypeVar('T')
 # The folder in a work directory with the mean of several checkpoints.
@@ -257,7 +257,8 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
 
 def scored(config: Config, folder: epath.Path) -> str:
     """Returns the checkpoint that a training scores at its end: the average, if any, else `train.scored`."""
-    return 'average' if config.train.average_last and (folder / AVERAGE).exists() else config.train.scored
+    averaged = config.train.average_last and saved_steps(folder, AVERAGE)
+    return 'average' if averaged else config.train.scored
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
@@ -319,7 +320,7 @@ def _read_choice(
     """
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
-    if averaged and not (folder / AVERAGE).exists():
+    if averaged and not saved_steps(folder, AVERAGE):
         raise ConfigError(f'{folder}: has no average; run.py average makes one')
     with _open_checkpoints(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
         while True:

@@ -127,6 +127,17 @@ def test_a_pair_of_byte_level_bpe(tmp_path):
         assert own.text == other.text and own.score == pytest.approx(other.score, abs=1e-4)
 
 
+@pytest.mark.parametrize('setting', ['add_source_bos', 'add_source_eos'])
+def test_other_ends_of_sources_are_refused_with_sentencepiece(tmp_path, setting):
+    trained = random_model(resolve(config_dict(SMALL)))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    file = tmp_path / 'config.json'
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {setting: not settings[setting]}))
+    with pytest.raises(ConfigError, match=setting):
+        importing.import_model(tmp_path, tmp_path / 'out', {})
+
+
 def test_a_text_that_the_tokenizer_normalises_to_nothing(tmp_path):
     model, invisible = io.BytesIO(), '\u200b'
     sentencepiece.SentencePieceTrainer.train(

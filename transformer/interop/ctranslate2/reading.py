@@ -337,8 +337,10 @@ def _codecs(
         tokenizers = [numbered_tokenizer(*its) for its in zip(numbered, pieces, strict=True)]
     else:
         return list_tokenizers(vocabularies, orders, begin=begin, end=end)
-    if begin:
-        raise ConfigError('config.json: add_source_bos: not possible here with SentencePiece')
+    if begin or not end:
+        raise ConfigError(
+            'config.json: here, add_source_bos is false and add_source_eos is true with SentencePiece'
+        )
     return dict(zip(FIELDS, tokenizers, strict=True))
 
 
