@@ -1416,6 +1416,9 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     assert flags.work_directory(calls.parse(['run.py', file])) == f'runs/{trained.name}'
     own = shutil.copy(trained / 'config.json', tmp_path / 'own.json')
     assert flags.work_directory(calls.parse(['run.py', f'--config={own}'])) == 'runs/own'
+    # A choice named none is no reset.
+    call = calls.parse(['run.py', '--config=captions_pictures', '--config.image_model.positions=none'])
+    assert flags.config(call).image_model.positions == 'none'
     # Two models can have options of one name.
     sizes = [f'--config.{group}.N=2' for group in ('model', 'image_model')]
     names = [flags.work_directory(calls.parse(['run.py', '--config=clip_pictures', one])) for one in sizes]

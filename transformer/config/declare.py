@@ -160,11 +160,11 @@ def check_value(table: Declared, key: str, value: object) -> object:
 def parse_value(table: Declared, key: str, text: str) -> object:
     """Returns the value of option `key` that a command line gives as text.
 
-    'none' resets an option whose default is None.
+    'none' resets an option whose default is None, unless it is one of its choices.
     """
     field = table[key]
     kind = plain_type(field)
-    if text.lower() == 'none' and field.default is None:
+    if text.lower() == 'none' and field.default is None and 'none' not in choices(field):
         return None
     if kind is bool:
         # bool('False') is true.

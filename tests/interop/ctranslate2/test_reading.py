@@ -114,6 +114,10 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
         ([str(FOLDER), f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
         ([str(FOLDER), f'--output={tmp_path / "x"}', '--config.model.h=4'], 'model.h: the model has 8'),
         (
+            [str(FOLDER), f'--output={tmp_path / "x"}', '--config.data.tokenizer=words'],
+            'data.tokenizer: the model has its own',
+        ),
+        (
             [str(FOLDER), f'--output={tmp_path / "x"}', '--config.data.pieces=9'],
             'data.pieces: the model has 51',
         ),
