@@ -527,6 +527,25 @@ def test_a_kernel_of_devices_costs_what_full_attention_costs_whatever_the_vocabu
     assert flash_cost == full_cost
 
 
+def test_linear_attention_has_gradients_where_all_features_are_small():
+    """A factor that all keys' features have in common, here e^-60, changes neither outputs nor gradients."""
+    kernel = self_attention(Model(attention='linear', attention_chunk=3))
+    rng, segments = np.random.default_rng(0), jnp.ones((1, 5), jnp.int32)
+    query, key, value = jnp.asarray(rng.normal(size=(3, 1, 5, 2, 4)), jnp.float32)
+
+    def of(far):
+        below = -jnp.abs(key) - far
+        outputs = lambda *x: jnp.sum(
+            kernel.attend(AttentionInputs(*x, segments, segments), causal=False) ** 2
+        )
+        return jax.value_and_grad(outputs, (0, 1, 2))(query, below, value)
+
+    (total, near), (same, far) = of(10.0), of(60.0)
+    assert float(total) == pytest.approx(float(same), rel=1e-5)
+    for one, other in zip(near, far, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     """elu(x) + 1 is exp(x) there; rows and steps agree, also where even that is below the least number."""
     kernel = self_attention(Model(attention='linear', attention_chunk=3))

@@ -6,10 +6,11 @@ import pathlib
 import shutil
 
 import pytest
+from etils import epath
 
 from transformer.actions.evaluate import check_evaluation
 from transformer.cli import main
-from transformer.config import ConfigError
+from transformer.config import ConfigError, config_dict, resolve
 from transformer.interop import import_model as importing
 from transformer.runs import metrics_file, warm_start
 from transformer.runs.workdir import Run, check_folder
@@ -101,3 +102,7 @@ def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):
         (folder / name).write_text('{}')
     with pytest.raises(ConfigError, match='not UTF-8; rename it'):
         Run.open(folder)
+    # Before a training, whose first checkpoint could not be written.
+    for new in (folder, folder / 'run'):
+        with pytest.raises(ConfigError, match='not UTF-8; rename it'):
+            check_folder(epath.Path(new), resolve(config_dict({})))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -60,9 +61,7 @@ class Run:
     def open(cls, folder: epath.PathLike) -> 'Run':
         """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
         folder = epath.Path(folder)
-        # Orbax could not read its checkpoints, and would report them as damaged.
-        if not files.is_utf8(str(folder)):
-            raise ConfigError(f'{folder}: the name of the folder is not UTF-8; rename it')
+        _check_name(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
         if not (folder / manifests.FILE).exists():
@@ -169,8 +168,15 @@ def check_claim(
         check_start(run, init_from)
 
 
+def _check_name(folder: epath.Path) -> None:
+    """Raises ConfigError if Orbax could neither write nor read checkpoints in a folder of this name."""
+    if not files.is_utf8(os.path.abspath(folder)):
+        raise ConfigError(f'{folder}: the name of the folder is not UTF-8; rename it')
+
+
 def check_folder(folder: epath.Path, config: Config) -> None:
     """Raises ConfigError if `claim` would whatever the data are."""
+    _check_name(folder)
     if (folder / parameters_file.FILE).exists():
         raise ConfigError(
             f'{folder}: an exported model; train further in another --workdir, with --init_from={folder}'

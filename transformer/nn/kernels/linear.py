@@ -40,7 +40,10 @@ def attend(rows: AttentionInputs, *, causal: bool, chunk: int) -> Float[Array, '
     if not causal:
         mirrored = _prefix_sums(*(jnp.flip(x, axis=1) for x in inputs), chunk, strict=True)
         total, norm = total + jnp.flip(mirrored[0], axis=1), norm + jnp.flip(mirrored[1], axis=1)
-    return (total / jnp.where(norm > 0, norm, 1.0)[..., None]).astype(rows.value.dtype)
+    norm = jnp.where(norm > 0, norm, 1.0)[..., None]
+    # Both are divided by the same number first, because a gradient has the square of the norm.
+    scale = jax.lax.stop_gradient(norm)
+    return ((total / scale) / (norm / scale)).astype(rows.value.dtype)
 
 
 def _prefix_sums(
