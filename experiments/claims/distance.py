@@ -42,7 +42,7 @@ def attention(seed: int) -> tuple[Float[np.ndarray, 'N H B T T'], Tokens]:
 
 
 def measure(seed: int) -> dict:
-    """Measures the mean distance of each layer, and that of even attention."""
+    """Measures the mean distance of each layer, and the distance of even attention."""
     weights, text = attention(seed)
     places = np.arange(ROOM)
     apart = (places[:, None] - places) * np.ones((len(text.tokens), 1, 1))

@@ -274,11 +274,8 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
     """Returns the checksums of a split's text, classes and numbers, or None if only the result is there."""
     manifest = run.manifest() or {}
-    gold = (
-        name for name, field in manifest.get('fields', {}).items() if field.get('type') in ('label', 'number')
-    )
-    arrays, checksums = {f'{split}.{name}.bin' for name in gold}, manifest.get('checksums')
-    is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
-    return checksums and {
-        name: digest for name, digest in checksums.items() if is_text(name) or name in arrays
-    }
+    checksums, fields = manifest.get('checksums'), manifest.get('fields', {})
+    gold = [name for name, field in fields.items() if field.get('type') in ('label', 'number')]
+    counts = lambda file: file.endswith('.txt') or file in [f'{split}.{name}.bin' for name in gold]
+    of_split = lambda file: file.startswith(f'{split}.') and counts(file)
+    return checksums and {file: digest for file, digest in checksums.items() if of_split(file)}

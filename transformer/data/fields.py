@@ -283,13 +283,9 @@ class Tags(Field):
             if len(words) != len(tags):
                 raise ConfigError(f'{row.place(name)}: {len(words)} words, but {len(tags)} tags')
             places, length = codecs[self.of].word_places(words)
-            for word, (place, following) in zip(
-                words, itertools.pairwise([*places, length - 1]), strict=True
-            ):
-                if place >= following:
-                    raise ConfigError(
-                        f'{row.place(self.of)}: the tokenizer has no piece for the word {word!r}'
-                    )
+            own = zip(words, itertools.pairwise([*places, length - 1]), strict=True)
+            if lacking := [word for word, (place, following) in own if place >= following]:
+                raise ConfigError(f'{row.place(self.of)}: the tokenizer has no piece for {lacking[0]!r}')
             pieces = np.zeros(length, np.int64)
             pieces[places] = [1 + number_of(codecs[name], tag, row, name) for tag in tags]
             aligned.append(pieces)

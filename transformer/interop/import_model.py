@@ -55,8 +55,8 @@ def import_model(
     if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
-    if own := [key for key in ('data.tokenizer', 'data.tokenizer_model') if key in changes]:
-        raise ConfigError(f'{own[0]}: the model has its own tokenizer')
+    if other := [key for key in ('data.tokenizer', 'data.tokenizer_model') if key in changes]:
+        raise ConfigError(f'{other[0]}: the model has its own tokenizer')
     for key, values in HELD.items():
         if mapping_file is None and changes.get(key, values[0]) not in values:
             raise ConfigError(f'{key}={changes[key]}: the model allows {", ".join(map(str, values))}')

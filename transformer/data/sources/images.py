@@ -29,7 +29,8 @@ FORMATS = ('PNG', 'JPEG', 'GIF', 'WEBP', 'BMP')  # by the names that Pillow give
 MOST_BYTES = 256 << 20  # of a picture in an archive
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.gif', '.webp', '.bmp')
 
-# How a picture is turned that has one of these orientations in its EXIF data.
+# How a picture is turned that has one of these orientations in its EXIF data. Pillow's own `exif_transpose`
+# also writes these data anew, and fails if another of their fields is wrong.
 _TURNED = {
     2: PIL.Image.Transpose.FLIP_LEFT_RIGHT,
     3: PIL.Image.Transpose.ROTATE_180,

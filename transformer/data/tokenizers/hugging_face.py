@@ -143,7 +143,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return [self._piece(int(token)) for token in ids]
 
     def readable(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces, those of byte-level BPE as text or as codes such as <0x0A>."""
+        """Returns the pieces. Byte-level ones are text or, without whole characters, codes such as <0x0A>."""
         return [self._readable(int(token)) for token in ids]
 
     def name(self, token: int) -> str | None:

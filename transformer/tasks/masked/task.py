@@ -104,7 +104,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 def fill_gaps(
     trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
 ) -> list[tuple[Gap, str]]:
-    """Chooses the likeliest form for each of the first `most` gaps; [] if the source of the texts makes none.
+    """Chooses the likeliest form for each of the first `most` gaps. There are none if the source makes none.
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
