@@ -24,7 +24,7 @@ _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
 # Options that a row changes in proportion to the base, at scales for which it is not written. At its own
 # scale only `train.steps` is, because the user may change the base's.
-PROPORTIONAL = (*OPTIONS, 'train.warmup_steps')
+PROPORTIONAL = (*OPTIONS, 'train.warmup_steps', 'data.batch_tokens')
 
 
 class Scale(NamedTuple):
@@ -89,6 +89,10 @@ def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str,
     return declare.drop_unused(configs.OPTIONS, configs.read_values({**base, **changed}), changed)[0]
 
 
+def _derived_values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
+    return configs.flatten(configs.resolve_values(_values(scale, different)))
+
+
 @functools.lru_cache
 def _file_values(file: str) -> dict[str, object]:
     return configs.present_values(importlib.import_module(f'configs.{file}').get_config())
@@ -138,14 +142,10 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     if row.scale is None:
         return row.changes | further
     proportional = ('train.steps',) if is_own_scale else PROPORTIONAL
-    own, base = _values(row.scale), _values(scale, different)
+    own, base = _derived_values(row.scale), _derived_values(scale, different)
     changed = dict(row.changes)
     for key in changed.keys() & proportional:
-        # d_k and d_v may not have been derived yet.
-        before, after = (
-            flat['model.d_model'] // flat['model.h'] if flat[key] is None else flat[key]
-            for flat in (own, base)
-        )
+        before, after = own[key], base[key]
         scaled = changed[key] * after / before if before else changed[key]
         # A count never falls below one, even if base has few heads.
         changed[key] = max(1, round(scaled)) if isinstance(before, int) else round(scaled, 6)

@@ -140,6 +140,13 @@ def test_an_eighth_of_the_batch_has_equal_updates_or_equal_tokens(scale):
     assert [config.train.warmup_steps for config in eighths] == 2 * [base.train.warmup_steps]
 
 
+def test_an_eighth_of_the_batch_is_one_of_any_config():
+    changed = {'train.microbatches': 1, 'data.batch_tokens': 4096}
+    base, *eighths = (scales.config(row, 'configs/news_small.py', changed) for row in tables.OMISSIONS[:3])
+    assert [config.data.batch_tokens for config in (base, *eighths)] == [4096, 512, 512]
+    assert [config.train.steps for config in (base, *eighths)] == [5000, 5000, 40_000]
+
+
 @pytest.mark.parametrize('scale, base', [('captions', multi30k), ('names', names)])
 def test_architectures_have_about_equal_parameters(scale, base):
     found = [scales.config(row, scale) for row in tables.ARCHITECTURES]
@@ -196,7 +203,10 @@ def test_table_3_is_scored_at_the_last_checkpoint(tmp_path, scale):
     assert restore.scored(configs.replace(patient, {'train.scored': 'latest'}), folder) == 'latest'
     averaging = configs.replace(config, {'train.average_last': 1, 'train.scored': None})
     assert restore.scored(averaging, folder) == 'latest'
+    # What is left of an average that was cut off is none.
     (folder / restore.AVERAGE).mkdir()
+    assert restore.scored(averaging, folder) == 'latest'
+    (folder / restore.AVERAGE / '0').mkdir()
     assert restore.scored(averaging, folder) == 'average'
 
 
