@@ -211,7 +211,7 @@ def _total_left(states: list[runs.RunState]) -> str:
     seconds = [rest for state, rest in left if state.state in ('running', 'queued', 'missing')]
     if not running or None in seconds:
         return ''
-    return f'; {_duration(sum(seconds) / running)} left with {running} at a time, without evaluations'
+    return f'; {_duration(sum(seconds) / running)} left with {running} at a time'
 
 
 def _duration(seconds: float | None) -> str:

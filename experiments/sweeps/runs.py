@@ -42,7 +42,6 @@ class SweepRun:
     row: str
     seed: int
     steps: int
-    batch_tokens: int
     workdir: pathlib.Path  # the sweep's
     options: tuple[str, ...]  # for run.py
     config: Config | None = None  # None if only the commands are needed
@@ -84,8 +83,7 @@ class Sweep:
                 different = self.different | {'train.seed': seed}
                 config = scales.config(row, self.scale, different)
                 options = tuple(scales.options(row, self.scale, different))
-                size = config.train.steps, config.data.batch_tokens
-                runs.append(SweepRun(row.name, seed, *size, workdir.resolve(), options, config))
+                runs.append(SweepRun(row.name, seed, config.train.steps, workdir.resolve(), options, config))
         return runs
 
 
@@ -284,7 +282,7 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
 
 
 def seconds_left(states: Sequence[RunState]) -> list[float | None]:
-    """Estimates the seconds of each run's remaining updates, at its latest speed or else the others' mean."""
+    """Estimates the seconds of each run's remaining updates, at its own speed or else the others' mean."""
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
     mean = statistics.mean(known) if known else None
 
@@ -298,18 +296,20 @@ def seconds_left(states: Sequence[RunState]) -> list[float | None]:
 
 
 def _progress(run: SweepRun) -> tuple[int, float | None, str]:
-    """Reads the last reported step (0 if none), the seconds of a step at that time, and what is damaged."""
-    step, seconds = 0, None
+    """Reads the last reported step (0 if none), the mean seconds of a step so far, and what is damaged."""
+    step, times, error = 0, [], ''
     try:
         for line in metrics_file.read(run.folder):
             step = line['step']
-            if line.get('tokens_per_second'):
-                # This counts padding as tokens, so it is too long: by a tenth for packed rows, more for
-                # bucketed.
-                seconds = run.batch_tokens / line['tokens_per_second']
-    except ConfigError as error:
-        return step, seconds, str(error)
-    return step, seconds, ''
+            if line.get('seconds'):
+                times.append((step, line['seconds']))
+    except ConfigError as damage:
+        error = str(damage)
+    if not times:
+        return step, None, error
+    # Before the first report there was compilation.
+    (first, start), (last, end) = times[0], times[-1]
+    return step, (end - start) / (last - first) if last > first else None, error
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:

@@ -85,8 +85,9 @@ def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str,
         base, of_scale = _file_values(SCALES[scale].file), SCALES[scale].changes
     else:
         raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
-    changed = {**of_scale, **different}
-    return declare.drop_unused(configs.OPTIONS, configs.read_values({**base, **changed}), changed)[0]
+    for changed in (of_scale, different):
+        base, _ = declare.drop_unused(configs.OPTIONS, configs.read_values({**base, **changed}), changed)
+    return base
 
 
 def _derived_values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
@@ -130,20 +131,22 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     Numbers are in proportion to that base as changed by `different`; at the row's own scale only
     `train.steps` is.
     """
-    for key, value in row.changes.items():
+    changed = {}
+    for name, value in row.changes.items():
         if value is None:
-            raise ConfigError(f'{key}=None: a row gives values')
-        declare.check_value(configs.OPTIONS, declare.check_name(configs.OPTIONS, key), value)
+            raise ConfigError(f'{name}=None: a row gives values')
+        # A file of a user can have an earlier name.
+        key = declare.check_name(configs.OPTIONS, name)
+        changed[key] = declare.check_value(configs.OPTIONS, key, value)
     for name in row.at_scale:
         if name not in SCALES and not user_files.is_file(name):
             raise ConfigError(f'at_scale={name!r}: choose one of {", ".join(SCALES)}, or a config file')
     is_own_scale = row.scale in (scale, None)
     further = {key: value for key, value in row.at_scale.get(scale, {}).items() if key not in different}
     if row.scale is None:
-        return row.changes | further
+        return changed | further
     proportional = ('train.steps',) if is_own_scale else PROPORTIONAL
     own, base = _derived_values(row.scale), _derived_values(scale, different)
-    changed = dict(row.changes)
     for key in changed.keys() & proportional:
         before, after = own[key], base[key]
         scaled = changed[key] * after / before if before else changed[key]
@@ -173,5 +176,11 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     file, of_scale = scale, {}
     if not user_files.is_file(scale):
         file, of_scale = f'configs/{SCALES[scale].file}.py', SCALES[scale].changes
-    changed = {**of_scale, **different, **changes(row, scale, different)}
+    used, table = configs.flatten(config(row, scale, different)), configs.OPTIONS
+    of_base = {
+        key: value
+        for key, value in {**of_scale, **different}.items()
+        if value == table[key].default or declare.has_meaning(table, used, key)
+    }
+    changed = {**of_base, **changes(row, scale, different)}
     return [f'--config={file}', *(f'--config.{key}={value}' for key, value in changed.items())]

@@ -89,7 +89,7 @@ def fail_and_kill(call: list[str], workdir: pathlib.Path) -> tuple[threading.Thr
 
 
 def run_of(workdir: pathlib.Path, row: str, seed: int) -> runs.SweepRun:
-    return runs.SweepRun(row, seed, 4, 512, workdir.resolve(), ())
+    return runs.SweepRun(row, seed, 4, workdir.resolve(), ())
 
 
 def check_failed(workdir: pathlib.Path) -> None:
@@ -273,7 +273,7 @@ def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
     assert sweep.main(['sweep', 'run', *call, f'--workdir={tmp_path / "once"}']) == 0
     workdir = tmp_path / 'preempted'
     assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0
-    process_of(runs.SweepRun('A1', 1, 150, 512, workdir.resolve(), ()))
+    process_of(runs.SweepRun('A1', 1, 150, workdir.resolve(), ()))
     until(lambda: states(workdir)['A1-seed1'].step >= 20)
     (job,) = runs.read_sweep(workdir).jobs.values()
     subprocess.run(['scancel', '--signal=USR2', job], check=True)
@@ -299,7 +299,7 @@ class Scripted(runs.SweepRun):
 
 def scripted(workdir: pathlib.Path, program: str) -> Scripted:
     (workdir / 'jobs').mkdir(exist_ok=True)
-    return Scripted('base', 1, 100, 512, workdir, (program,))
+    return Scripted('base', 1, 100, workdir, (program,))
 
 
 def finish(run: Scripted) -> None:
@@ -394,7 +394,7 @@ def test_the_time_that_is_left(tmp_path):
     assert runs.seconds_left(found) == [0.0, 60 * 3, 50 * 2, 100 * 2]
     # Two at a time. What failed waits for a relaunch.
     shown = sweep._total_left([*found, at('failed', 10, None)])
-    assert shown == '; 0:04:00 left with 2 at a time, without evaluations'
+    assert shown == '; 0:04:00 left with 2 at a time'
     assert sweep._total_left([at('missing', 0, None)]) == ''
 
 
@@ -483,7 +483,9 @@ def test_a_line_a_minute_says_how_far_the_runs_are(tmp_path, monkeypatch):
     def launched(missing, *_):
         base, _ = missing
         base.folder.mkdir()
-        (base.folder / 'metrics.jsonl').write_text('{"step": 150, "tokens_per_second": 1024.0}\n')
+        (base.folder / 'metrics.jsonl').write_text(
+            '{"step": 50, "seconds": 80.0}\n{"step": 150, "seconds": 180.0}\n'
+        )
         with locks.exclusive(base.file('lock'), wait=0):
             until(lambda: sum('base-seed1 150/1500' in line for line in lines) > 1, 60)
         yield from ()
@@ -492,7 +494,7 @@ def test_a_line_a_minute_says_how_far_the_runs_are(tmp_path, monkeypatch):
     call = ['sweep', 'run', '--scale=grammar', '--rows=base,A1', '--seeds=1', f'--workdir={tmp_path}']
     assert sweep.main(call) == 1
     # 1,350 of 1,500 updates at a second each, and A1's 1,500.
-    line = '0 of 2 done; running: base-seed1 150/1500; 0:47:30 left with 1 at a time, without evaluations'
+    line = '0 of 2 done; running: base-seed1 150/1500; 0:47:30 left with 1 at a time'
     assert line in lines
 
 
@@ -598,11 +600,17 @@ def test_progress(tmp_path):
     run = scripted(tmp_path, 'pass')
     assert runs._progress(run) == (0, None, '')
     run.folder.mkdir()
-    lines = '{"step": 10, "tokens_per_second": 256.0}\n{"step": 10, "dev_loss": 1.0}\n{"step": 20, "tok'
-    (run.folder / 'metrics.jsonl').write_text(lines)
+    # Ten seconds to compile, then two for an update and ten for an evaluation.
+    lines = '{"step": 5, "seconds": 20.0}\n{"step": 10, "seconds": 30.0}\n{"step": 10, "dev_loss": 1.0}\n'
+    (run.folder / 'metrics.jsonl').write_text(lines + '{"step": 15, "tok')
     state = runs.state(run, set())
-    # 90 of 100 steps, 512 tokens each, are left.
+    # 90 of 100 steps are left.
     assert (state.state, state.step, runs.seconds_left([state])) == ('stopped', 10, [180.0])
+    (run.folder / 'metrics.jsonl').write_text(lines + '{"step": 15, "seconds": 50.0}\n')
+    assert runs.seconds_left([runs.state(run, set())]) == [85 * 3.0]
+    # A step with compilation says little of the others.
+    (run.folder / 'metrics.jsonl').write_text('{"step": 5, "seconds": 20.0}\n')
+    assert runs.seconds_left([runs.state(run, set())]) == [None]
     (run.folder / 'metrics.jsonl').write_text('{"step": 10}\n{"step": ?}\n')
     state = runs.state(run, set())
     assert (state.state, state.step) == ('stopped', 10) and 'metrics.jsonl: line 2' in state.error

@@ -293,6 +293,19 @@ def test_options_give_the_config():
             assert called == config, (name, row.name)
 
 
+def test_options_of_the_base_that_a_row_has_no_use_for_are_not_given():
+    kinds, cells = 'model.kind=transformer,recurrent', 'model.cell=gru,lstm'
+    for grid, different in ((kinds, {}), (kinds, {'model.h': 2}), (cells, {'model.kind': 'recurrent'})):
+        for row in tables.table(grid).rows:
+            called = flags.config(calls.parse(['run.py', *scales.options(row, 'grammar', different)]))
+            assert called == scales.config(row, 'grammar', different)
+
+
+def test_a_users_row_can_have_the_earlier_name_of_an_option():
+    row = tables.Row('mine', {'train.bleu_every': 50}, scale='grammar')
+    assert scales.changes(row, 'grammar') == {'train.watch_every': 50}
+
+
 def test_values_of_a_grid_with_blanks():
     table = tables.table('data.dir=/my data,/other model.h=1,2')
     assert [row.changes['data.dir'] for row in table.rows] == ['/my data'] * 2 + ['/other'] * 2
