@@ -13,6 +13,7 @@ from random_models import random_model
 
 import transformer
 from transformer.config import ConfigError, config_dict, resolve
+from transformer.data.tokenizers.hugging_face import learn_byte_level, load_library
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop.hugging_face import writing
@@ -21,6 +22,7 @@ from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 from transformer.tasks.contrastive import vectors
+from transformer.tokens import EOS
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
@@ -135,6 +137,23 @@ def test_a_model_of_ours_becomes_theirs(tmp_path):
     for ours, again in pairs:
         np.testing.assert_allclose(again, ours, atol=1e-5)
     assert task_of(foreign.config) is task_of(trained.config)
+
+
+def test_a_text_of_bytes_ends_as_the_models_texts_do(tmp_path):
+    words = learn_byte_level(['the dog sleeps the cat'] * 9, 262)
+    sizes = {'data.tokenizer': 'byte_bpe', 'data.pieces': words.size, 'model.vocab_size': words.size}
+    trained = random_model(resolve(config_dict(OWN | sizes)))
+    writing.write(trained.config, trained.params, {'image': None, 'text': words}, tmp_path)
+    theirs, order = (
+        load_library().Tokenizer.from_file(str(tmp_path / 'tokenizer.json')),
+        np.array(words.order),
+    )
+    for text in ('the dog', 'Ünï 🙂', ''):
+        assert theirs.encode(text).ids == order[words.encode(text)].tolist()
+    files = (json.loads((tmp_path / name).read_text()) for name in ('tokenizer_config.json', 'config.json'))
+    settings, model = files
+    assert settings['pad_token'] == settings['eos_token'] == words.name(EOS)
+    assert model['text_config']['pad_token_id'] == model['text_config']['eos_token_id'] == order[EOS]
 
 
 @pytest.mark.parametrize(

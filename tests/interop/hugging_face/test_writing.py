@@ -19,12 +19,12 @@ from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.byte import ByteTokenizer
-from transformer.data.tokenizers.hugging_face import learn_byte_level
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer, learn_byte_level, load_library
 from transformer.interop import layout
 from transformer.interop.hugging_face import engine, reading, sentencepiece_json, writing
 from transformer.runs.restore import Trained
 from transformer.tasks import task_of
-from transformer.tokens import EOS
+from transformer.tokens import EOS, PAD
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
@@ -66,6 +66,8 @@ T5S = {
 }
 BERT = LEARNED | {'train.task': 'masked', 'model.norm_embedding': True}
 GPT2 = LEARNED | {'train.task': 'language', 'model.norm': 'pre', 'model.activation': 'gelu_tanh'}
+SAMPLED = {'decode.method': 'sample', 'decode.temperature': 0.5, 'decode.top_k': 3, 'decode.top_p': 0.9}
+OF_SAMPLES = {'do_sample': True, 'temperature': 0.5, 'top_k': 3, 'top_p': 0.9}
 VIT = LEARNED | {
     'model.N': 2,
     'train.task': 'images',
@@ -100,6 +102,16 @@ ODD = [
     'aaaaaaa',
     '[MASK',
 ]
+
+
+def byte_level() -> tuple[HuggingFaceTokenizer, dict[str, object]]:
+    """Returns a tokenizer without padding, and the options of models that have it."""
+    words = learn_byte_level(['the dog sleeps the cat'] * 9, 262)
+    return words, {
+        'data.tokenizer': 'byte_bpe',
+        'data.pieces': words.size,
+        'model.vocab_size': words.size,
+    }
 
 
 def config_of(changes: dict[str, object]) -> Config:
@@ -145,11 +157,52 @@ def test_encoder_decoders(tmp_path, changes):
     search = json.loads((tmp_path / 'generation_config.json').read_text())
     assert settings['decoder_start_token_id'] == search['decoder_start_token_id'] == 0
     assert settings['forced_eos_token_id'] == search['eos_token_id'] == 1
-    assert search['bad_words_ids'] == [[0], [2]] and search['num_beams'] == 4 and search['max_length'] == 200
     # A tied row of the start, which is trained as a piece, is no input.
     arrays = safetensors.load_file(tmp_path / 'model.safetensors')
     if trained.config.model.start == 'zeros':
         assert not arrays['model.decoder.embed_tokens.weight'][0].any() and arrays['lm_head.weight'][0].any()
+
+
+@pytest.mark.parametrize(
+    ('changes', 'expected'),
+    [
+        (PAIR, {'num_beams': 4, 'length_penalty': 0.6, 'bad_words_ids': [[0], [2]], 'max_length': 200}),
+        (PAIR | SAMPLED, OF_SAMPLES | {'bad_words_ids': [[0], [2]], 'max_length': 200}),
+        (
+            PAIR | {'decode.method': 'greedy'},
+            {'num_beams': 1, 'bad_words_ids': [[0], [2]], 'max_length': 200},
+        ),
+        (GPT2 | {'decode.method': 'beam'}, {'num_beams': 4, 'length_penalty': 0.6, 'max_new_tokens': 50}),
+        (GPT2 | SAMPLED, OF_SAMPLES | {'max_new_tokens': 50}),
+    ],
+)
+def test_the_search_is_the_configs(tmp_path, changes, expected):
+    trained = random_model(config_of(changes))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    found = json.loads((tmp_path / 'generation_config.json').read_text())
+    tokens = {name: value for name, value in found.items() if name.endswith('token_id')}
+    by_default = {'do_sample': False, 'bad_words_ids': [[0], [2]]}
+    assert found == by_default | tokens | expected
+    assert tokens['eos_token_id'] == EOS
+    assert tokens['pad_token_id'] == (PAD if 'max_length' in expected else EOS)
+
+
+def test_pieces_that_only_the_model_has_are_not_forbidden(tmp_path):
+    words, changes = byte_level()
+    trained = random_model(config_of(GPT2 | changes))
+    writing.write(trained.config, trained.params, {'text': words}, tmp_path)
+    assert 'bad_words_ids' not in json.loads((tmp_path / 'generation_config.json').read_text())
+
+
+def test_a_text_of_bytes_begins_as_the_models_texts_do(tmp_path):
+    words, changes = byte_level()
+    trained, order = random_model(config_of(GPT2 | changes)), np.array(words.order)
+    writing.write(trained.config, trained.params, {'text': words}, tmp_path)
+    theirs = load_library().Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
+    for text in ('the dog', 'Ünï 🙂', ''):
+        assert theirs.encode(text).ids == order[[EOS, *words.encode(text)[:-1]]].tolist()
+    settings = json.loads((tmp_path / 'tokenizer_config.json').read_text())
+    assert settings['bos_token'] == settings['eos_token'] == settings['pad_token'] == words.name(EOS)
 
 
 @pytest.mark.parametrize('changes', T5S.values(), ids=T5S)
@@ -305,8 +358,7 @@ def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
 @pytest.mark.parametrize('changes', [T5, BERT], ids=['t5', 'bert'])
 def test_tokenizers_that_lack_pieces_which_the_model_needs_are_refused(tmp_path, changes):
     """A byte-level BPE has no padding, as T5 has it, and no hidden piece."""
-    words = learn_byte_level(['the dog sleeps the cat'] * 9, 262)
-    sizes = {'data.tokenizer': 'byte_bpe', 'data.pieces': words.size, 'model.vocab_size': words.size}
+    words, sizes = byte_level()
     trained = random_model(config_of(changes | sizes))
     codecs = dict.fromkeys(trained.codecs, words)
     with pytest.raises(ConfigError, match=r'^data\.tokenizer: '):

@@ -1,5 +1,7 @@
 """The model card of an exported model: its kind, data and scores, and how to run it."""
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformer import config as configs
@@ -26,11 +28,20 @@ print(pipeline('fill-mask', model=FOLDER)('... [MASK] ...'))""",
     'image_text': """from transformers import pipeline
 
 classify = pipeline('zero-shot-image-classification', model=FOLDER)
-print(classify('picture.png', candidate_labels=['...', '...']))""",
+print(classify('picture.png', candidate_labels=['...', '...'], hypothesis_template='{{}}'))""",
     'image_classes': """from transformers import pipeline
 
 print(pipeline('image-classification', model=FOLDER)('picture.png'))""",
 }
+# A pipeline gives every model three colours.
+_USE_OF_GREY = """import numpy as np
+from PIL import Image
+from transformers import AutoImageProcessor, {model}
+
+processor, model = (kind.from_pretrained(FOLDER) for kind in (AutoImageProcessor, {model}))
+image = np.asarray(Image.open('picture.png').convert('L'))[..., None]
+inputs = processor(image, return_tensors='pt', input_data_format='channels_last')
+print(model.config.id2label[model(**inputs).logits.argmax().item()])"""
 
 
 def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> str:
@@ -51,7 +62,8 @@ def _head(run: Run) -> Iterator[str]:
     yield 'library_name: transformers'
     yield 'license:'
     if known := [language for language in languages if language]:
-        yield f'language: [{", ".join(known)}]'
+        # Quoted, since YAML reads "no" as false.
+        yield f'language: {json.dumps(known)}'
     yield '---'
 
 
@@ -60,10 +72,11 @@ def _model(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> 
     yield ''
     yield f'A {kind.architecture} for `train.task={run.config.train.task}`: {origin} of a training by'
     yield ''
-    yield f'    {" ".join(["run.py", *_options(run)])}'
+    yield f'    {shlex.join(["run.py", "--config=configs/base.py", *_options(run)])}'
     yield ''
     yield '```python'
-    yield _USE[kind.form].format(model=kind.architecture)
+    is_grey = kind.form == 'image_classes' and run.config.images.channels == 1
+    yield (_USE_OF_GREY if is_grey else _USE[kind.form]).format(model=kind.architecture)
     yield '```'
     if differences:
         yield ''

@@ -43,8 +43,6 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
         }
         for number, name in enumerate(names)
     ]
-    end = {'SpecialToken': {'id': names[EOS], 'type_id': 0}}
-    text = {'Sequence': {'id': 'A', 'type_id': 0}}
     return {
         'version': '1.0',
         'truncation': None,
@@ -58,14 +56,7 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
             ],
         },
         'pre_tokenizer': None,
-        'post_processor': {
-            'type': 'TemplateProcessing',
-            'single': [end, text] if begins else [text, end],
-            'pair': [end, text, {'Sequence': {'id': 'B', 'type_id': 0}}]
-            if begins
-            else [text, {'Sequence': {'id': 'B', 'type_id': 0}}, end],
-            'special_tokens': {names[EOS]: {'id': names[EOS], 'ids': [EOS], 'tokens': [names[EOS]]}},
-        },
+        'post_processor': template(names[EOS], EOS, begins=begins),
         'decoder': {
             'type': 'Sequence',
             'decoders': [
@@ -76,6 +67,18 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
             ],
         },
         'model': _model(proto, pieces, names[UNK]),
+    }
+
+
+def template(end: str, number: int, *, begins: bool) -> dict[str, object]:
+    """Returns the step of a tokenizer.json that puts the end piece before a text, or after it."""
+    piece = {'SpecialToken': {'id': end, 'type_id': 0}}
+    first, second = ({'Sequence': {'id': text, 'type_id': 0}} for text in 'AB')
+    return {
+        'type': 'TemplateProcessing',
+        'single': [piece, first] if begins else [first, piece],
+        'pair': [piece, first, second] if begins else [first, second, piece],
+        'special_tokens': {end: {'id': end, 'ids': [number], 'tokens': [end]}},
     }
 
 

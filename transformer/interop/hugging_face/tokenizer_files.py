@@ -124,8 +124,10 @@ def write(
         files.write_json(folder / SETTINGS, _BYTES | _limits(config))
         return
     if isinstance(tokenizer, HuggingFaceTokenizer):
-        content = tokenizer.model
         names = [tokenizer.name(piece) for piece in (PAD, EOS, UNK)]
+        content = tokenizer.model
+        if config.data.tokenizer == 'byte_bpe':
+            content = _with_end(tokenizer, names[EOS], begins=kind.form == 'text')
     elif isinstance(tokenizer, SentencePieceTokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'pieces' else '<unk>']
         content = sentencepiece_json.convert(tokenizer.content, names, begins=kind.form == 'text')
@@ -141,11 +143,23 @@ def write(
     files.write_json(folder / TOKENIZER, content | {'added_tokens': [*content['added_tokens'], *added]})
     special = {setting: names[piece] for piece, (setting, _) in _SPECIAL[kind.form].items() if names[piece]}
     end = names[EOS]
-    roles = {'bos_token': end} if kind.form == 'text' else {'eos_token': end}
+    # What continues a text stands right after it, also in a batch.
+    roles = {'bos_token': end, 'padding_side': 'left'} if kind.form == 'text' else {'eos_token': end}
+    # Without a piece of its own, padding is the end, as the model's config.json has it.
+    special.setdefault('pad_token', end)
     files.write_json(
         folder / SETTINGS,
         {'tokenizer_class': 'PreTrainedTokenizerFast', **_limits(config), **special, **roles},
     )
+
+
+def _with_end(tokenizer: HuggingFaceTokenizer, end: str, *, begins: bool) -> dict[str, object]:
+    """Returns the content of a learned tokenizer's file, which puts the end piece where our model has it."""
+    steps = [
+        tokenizer.model['post_processor'],
+        sentencepiece_json.template(end, tokenizer.order[EOS], begins=begins),
+    ]
+    return tokenizer.model | {'post_processor': {'type': 'Sequence', 'processors': steps}}
 
 
 def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:

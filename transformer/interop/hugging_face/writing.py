@@ -53,14 +53,11 @@ def _held(config: Config, kind: Kind) -> dict[str, tuple]:
 def differences(config: Config) -> list[str]:
     """Describes how their computation differs."""
     lines = []
-    if has(config, 'pair'):
-        own = config.model.norm_epsilon
-        if KINDS[_name(config)].numbered and own != marian.EPSILON:
-            lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
-        if alpha := config.decode.alpha:
-            lines.append(
-                f'a hypothesis of n pieces is divided by n^{alpha} there, by ((5 + n)/6)^{alpha} here'
-            )
+    own = config.model.norm_epsilon
+    if has(config, 'pair') and KINDS[_name(config)].numbered and own != marian.EPSILON:
+        lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
+    if has(config, 'writes') and config.decode.method == 'beam' and (alpha := config.decode.alpha):
+        lines.append(f'a hypothesis of n pieces is divided by n^{alpha} there, by ((5 + n)/6)^{alpha} here')
     return lines
 
 
@@ -113,16 +110,17 @@ def write(config: Config, params: Mapping, codecs: Codecs, folder: epath.Path) -
         settings |= t5.write_words(config, ours, tokenizer, arrays)
         above = their_order(tokenizer, config.model.vocab_size)[tokenizer.size :][: sentinels(config)]
         tokenizer_files.write(folder, tokenizer, kind, config, above[::-1].tolist())
-        files.write_json(folder / GENERATION, _search(config))
+        files.write_json(folder / GENERATION, _search(config, tokenizer))
     elif kind.numbered:
         settings |= _pair_words(config, ours, codecs, kind, arrays)
         tokenizer_files.write_pair(folder, codecs, config)
-        files.write_json(folder / GENERATION, _search(config))
+        files.write_json(folder / GENERATION, _search(config, codecs['target']))
     else:
         settings |= _text_words(config, ours, codecs['text'], kind, arrays)
         tokenizer_files.write(folder, codecs['text'], kind, config)
         if kind.form == 'text':
-            files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codecs['text']))
+            search = _search(config, codecs['text']) | _tokens(kind, codecs['text'])
+            files.write_json(folder / GENERATION, search)
     kind.from_matrices(arrays, config)
     arrays = {key: np.asarray(array, order='C') for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, nested(settings))
@@ -195,29 +193,28 @@ def _pair_words(
     }
 
 
-def _search(config: Config) -> dict[str, object]:
-    decode = config.decode
-    return {
+def _search(config: Config, tokenizer: Tokenizer) -> dict[str, object]:
+    """Returns the settings of the search, in which `tokenizer` is that of the texts that it writes."""
+    decode, order = config.decode, their_order(tokenizer, tokenizer.size)
+    never = [[number] for number in order[[PAD, UNK]].tolist() if number >= 0]
+    by_method = {
+        'beam': {'num_beams': decode.beam, 'length_penalty': decode.alpha},
+        'greedy': {'num_beams': 1},
+        'sample': {'temperature': decode.temperature, 'top_k': decode.top_k, 'top_p': decode.top_p},
+    }
+    settings = {
+        'do_sample': decode.method == 'sample',
+        **by_method[decode.method],
+        **({'bad_words_ids': never} if never else {}),
+    }
+    if not has(config, 'pair'):
+        return settings | {'max_new_tokens': decode.extra_len}
+    return settings | {
         'decoder_start_token_id': START,
         'pad_token_id': START,
         'eos_token_id': EOS,
         'forced_eos_token_id': EOS,
-        'bad_words_ids': [[START], [UNK]],
-        'num_beams': decode.beam if decode.method == 'beam' else 1,
-        'do_sample': decode.method == 'sample',
-        'length_penalty': decode.alpha,
         'max_length': decode.max_source_len + decode.extra_len,
-    }
-
-
-def _sampling(config: Config) -> dict[str, object]:
-    decode = config.decode
-    return {
-        'do_sample': decode.method == 'sample',
-        'temperature': decode.temperature,
-        'top_k': decode.top_k,
-        'top_p': decode.top_p,
-        'max_new_tokens': decode.extra_len,
     }
 
 
