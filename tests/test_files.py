@@ -108,6 +108,18 @@ def test_a_full_disk_names_the_file(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_link_and_the_current_folder_are_no_new_folders(tmp_path, monkeypatch):
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'link').symlink_to(tmp_path / 'empty')
+    (tmp_path / 'lost').symlink_to(tmp_path / 'nowhere')
+    assert files.check_new(tmp_path / 'empty') == tmp_path / 'empty'
+    monkeypatch.chdir(tmp_path / 'empty')
+    for name in ('.', '../empty', '../link', '../lost', tmp_path / 'empty'):
+        with pytest.raises(FileExistsError) as error:
+            files.check_new(epath.Path(name))
+        assert error.value.filename == str(name)
+
+
 def test_a_pipe_and_a_link_stay(tmp_path):
     pipe, link = epath.Path(tmp_path / 'pipe'), epath.Path(tmp_path / 'link')
     os.mkfifo(pipe)

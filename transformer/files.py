@@ -152,6 +152,11 @@ def check_new(folder: Path) -> Path:
     """Returns the path of a new or empty folder, or raises FileExistsError if something is there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(errno.EEXIST, 'exists already; choose another name', str(folder))
+    # Neither can be replaced by the finished folder.
+    if os.path.islink(folder) or os.path.realpath(folder) == os.getcwd():
+        raise FileExistsError(
+            errno.EEXIST, 'is a link or the current folder; choose another name', str(folder)
+        )
     return folder
 
 

@@ -577,6 +577,9 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     jax.tree.map(
         np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
     )
+    call = ['run.py', 'export', f'--workdir={workdir}', '--format=safetensors', '--checkpoint=average']
+    assert run.main([*call, f'--output={tmp_path / "exported"}']) == 0
+    assert restore.origin(Run.open(tmp_path / 'exported'), 'scored')[:2] == ('average', [2, 3])
     # A new average replaces the old one. Its last checkpoint is the training's, though no multiple of 2.
     assert run.main([*average, '--last=1', '--every=2']) == 0
     jax.tree.map(np.testing.assert_array_equal, load(workdir, 'average').trained.params, third)

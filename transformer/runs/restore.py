@@ -305,6 +305,8 @@ def _item(config: Config, name: str) -> str:
 
 
 def _origin(name: str, step: int, meta: Mapping) -> Origin:
+    if 'checkpoint' in meta:  # of an exported model
+        return Origin(meta['checkpoint'], meta['averaged'], meta['tokens'])
     return Origin(name, meta['averaged'] if name == 'average' else [step], meta['tokens'])
 
 

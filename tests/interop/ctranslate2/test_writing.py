@@ -19,13 +19,15 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data import codec
 from transformer.data.fields import Example
 from transformer.data.generated.grammar import sentences
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.foreign import with_symbols_first
 from transformer.data.tokenizers.hugging_face import learn_byte_level
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop import layout
-from transformer.interop.ctranslate2 import engine, reading, writing
+from transformer.interop.ctranslate2 import binary, engine, reading, writing
+from transformer.nn import models
 from transformer.runs import workdir
 from transformer.tasks import task_of
 from transformer.tokens import EOS, UNK
@@ -125,6 +127,45 @@ def test_a_pair_of_byte_level_bpe(tmp_path):
     ours = task_of(trained.config).verbs['hypotheses'](trained, texts)
     for [own], [other] in zip(ours, there.hypotheses(texts), strict=True):
         assert own.text == other.text and own.score == pytest.approx(other.score, abs=1e-4)
+    _check_return(trained, tmp_path)
+
+
+def test_sides_of_byte_level_bpe_have_files_of_their_own(tmp_path):
+    words = {
+        field: learn_byte_level(texts, 290)
+        for field, texts in zip(('source', 'target'), zip(*PAIRS, strict=True), strict=True)
+    }
+    sizes = {'data.tokenizer': 'byte_bpe', 'data.pieces': 290, 'model.vocab_size': 300}
+    trained = random_model(resolve(config_dict(SMALL | SEPARATE | sizes)))._replace(codecs=words)
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    _check_return(trained, tmp_path)
+    (tmp_path / 'target_tokenizer.json').unlink()
+    with pytest.raises(ConfigError, match='target_tokenizer.json: missing'):
+        reading.read(tmp_path)
+    (tmp_path / 'source_tokenizer.json').rename(tmp_path / 'tokenizer.json')
+    with pytest.raises(ConfigError, match='tokenizer.json: has other pieces'):
+        reading.read(tmp_path)
+
+
+@pytest.mark.parametrize('options', [SMALL, LANGUAGE], ids=['pair', 'text'])
+def test_bytes_come_back_as_bytes(tmp_path, options):
+    own = ByteTokenizer()
+    sizes = {'data.tokenizer': 'bytes', 'data.pieces': own.size, 'model.vocab_size': own.size}
+    trained = random_model(resolve(config_dict(options | sizes)))
+    trained = trained._replace(codecs={field: own for field in models.fields(trained.config)})
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    _check_return(trained, tmp_path)
+    assert reading.read(tmp_path).changes['data.tokenizer'] == 'bytes'
+
+
+def test_positions_are_enough_for_the_longest_output(tmp_path):
+    long = {'decode.max_source_len': 2100, 'decode.extra_len': 60}
+    trained = random_model(resolve(config_dict(SMALL | long)))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    _, arrays = binary.read_arrays((tmp_path / 'model.bin').read_bytes())
+    assert [len(arrays[f'{side}/position_encodings/encodings']) for side in ('encoder', 'decoder')] == [
+        2160
+    ] * 2
 
 
 @pytest.mark.parametrize('setting', ['add_source_bos', 'add_source_eos'])

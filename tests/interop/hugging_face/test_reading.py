@@ -552,6 +552,7 @@ def test_a_folder_of_an_early_version(tmp_path):
         ('gpt2', {'special_tokens_map': {'pad_token': '[PAD]'}}, 'pad_token=[PAD]'),
         ('gpt2', {'vocab': {'a': 0}}, 'vocab.json: has no piece <|endoftext|>'),
         ('gpt2', {'vocab': {'a': 0, '<|endoftext|>': 1}}, 'merges.txt'),
+        ('gpt2', {'vocab': {'a': 0, 'a</w>': 1, '<|endoftext|>': 2}}, 'vocab.json: has pieces'),
     ],
 )
 def test_early_tokenizers_that_are_not_built(tmp_path, kind, files, named):

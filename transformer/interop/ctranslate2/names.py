@@ -10,7 +10,9 @@ FILE = 'model.bin'
 # SentencePiece models beside it: of the source or of both sides, and of the target.
 TOKENIZERS = 'sentencepiece.model', 'target_sentencepiece.model'
 SIDES = 'encoder', 'decoder'
-TOKENIZER = 'tokenizer.json'  # of the library `tokenizers`
+# Files of the library `tokenizers`: of single texts or of both sides, and of sides that differ.
+TOKENIZER = 'tokenizer.json'
+OF_SIDES = 'source_tokenizer.json', 'target_tokenizer.json'
 # CTranslate2's names of our pieces that are no part of a text.
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
 ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu', 4: 'quick_gelu'}

@@ -11,6 +11,7 @@ from transformer.config import ConfigError
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.foreign import read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -108,7 +109,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     start = {'model.start': 'zeros' if starts_blank else 'learned'}
     codecs = _codecs(folder, vocabularies, orders, settings)
-    changes = {**options, **words, **start, 'data.pieces': codec.size(codecs)}
+    changes = {**options, **words, **start, 'data.pieces': codec.size(codecs), **_special_kind(codecs)}
     sides = dict(zip(names.SIDES, (encoder, decoder), strict=True))
     return _with_layers('pair', changes, sides, given, codecs, settings)
 
@@ -125,8 +126,10 @@ def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Fo
     tokenizer, order = _tokenizer(folder, tokens, settings)
     (words, softmax), bias = _written_tables(decoder, order), _bias(decoder, order)
     own, given = one_text_tables(tokenizer, words, None if np.array_equal(words, softmax) else softmax, bias)
+    codecs = {'text': tokenizer}
     changes = {**options, **own, 'train.task': first_task('text'), 'model.d_model': words.shape[1]}
-    return _with_layers('text', changes, {'decoder': decoder}, given, {'text': tokenizer}, settings)
+    changes |= _special_kind(codecs)
+    return _with_layers('text', changes, {'decoder': decoder}, given, codecs, settings)
 
 
 def _tokenizer(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[Tokenizer, list[int]]:
@@ -149,6 +152,8 @@ def _tokenizer(folder: epath.Path, tokens: list[str], settings: Mapping) -> tupl
     order = order_of(tokens, special)
     if (file := folder / names.TOKENIZERS[0]).exists():
         return _sentencepiece(file, tokens, order), order
+    if _are_bytes(tokens, order):
+        return ByteTokenizer(), order
     return list_tokenizer(tokens, order), order
 
 
@@ -327,21 +332,52 @@ def _codecs(
     folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
 ) -> Codecs:
     begin, end = settings['add_source_bos'], settings['add_source_eos']
-    models, numbered = ([folder / name for name in some] for some in (names.TOKENIZERS, NUMBERED.values()))
-    both = zip(vocabularies, orders, strict=True)
-    if models[0].exists():
+    models, numbered, library = (
+        [folder / name for name in some] for some in (names.TOKENIZERS, NUMBERED.values(), names.OF_SIDES)
+    )
+    both = list(zip(vocabularies, orders, strict=True))
+    if (joint := folder / names.TOKENIZER).exists():
+        library = [joint] * len(FIELDS)
+    if library[0].exists():
+        tokenizers = [_library_tokenizer(file, *its) for file, its in zip(library, both, strict=True)]
+    elif models[0].exists():
         models = [model if model.exists() else models[0] for model in models]
         tokenizers = [_sentencepiece(model, *its) for model, its in zip(models, both, strict=True)]
     elif numbered[0].exists():
         pieces = [_without_unused(in_order(*its)) for its in both]
         tokenizers = [numbered_tokenizer(*its) for its in zip(numbered, pieces, strict=True)]
+    elif all(_are_bytes(*its) for its in both):
+        tokenizers = [ByteTokenizer() for _ in FIELDS]
     else:
         return list_tokenizers(vocabularies, orders, begin=begin, end=end)
     if begin or not end:
         raise ConfigError(
-            'config.json: here, add_source_bos is false and add_source_eos is true with SentencePiece'
+            'config.json: here, add_source_bos is false and add_source_eos is true with these tokenizers'
         )
     return dict(zip(FIELDS, tokenizers, strict=True))
+
+
+def _library_tokenizer(file: epath.Path, tokens: list[str], order: list[int]) -> HuggingFaceTokenizer:
+    if not file.exists():
+        raise ConfigError(f'{file.name}: missing')
+    pieces = _without_unused(in_order(tokens, order))
+    special = {n: None if re.fullmatch(r'<none \d+>', pieces[n]) else pieces[n] for n in (START, EOS, UNK)}
+    tokenizer = HuggingFaceTokenizer.from_file(file.read_bytes(), special)
+    if [tokenizer.name(n) for n in range(UNK + 1, tokenizer.size)] != pieces[UNK + 1 :]:
+        raise ConfigError(f'{file.name}: has other pieces than the vocabulary')
+    return tokenizer
+
+
+def _are_bytes(tokens: list[str], order: list[int]) -> bool:
+    """Returns whether the pieces are the bytes as `writing.tokens` names them."""
+    pieces, size = in_order(tokens, order), ByteTokenizer.size
+    return pieces[UNK + 1 : size] == ByteTokenizer().pieces(range(UNK + 1, size))
+
+
+def _special_kind(codecs: Codecs) -> dict[str, object]:
+    """Returns the option of a kind of tokenizer that has no file."""
+    are_bytes = all(isinstance(one, ByteTokenizer) for one in codecs.values())
+    return {'data.tokenizer': 'bytes'} if are_bytes else {}
 
 
 def _without_unused(pieces: list[str]) -> list[str]:

@@ -30,7 +30,7 @@ from transformer.interop.foreign import (
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
-LONGEST = 2048  # pieces of a sentence of a pair
+LONGEST = 2048  # sinusoidal positions, if the config needs no more
 # The values of these options that CTranslate2 has, in place of those in `foreign.HELD`.
 HELD = {
     'model.positions': ('sinusoidal', 'learned', 'rotary'),
@@ -106,7 +106,8 @@ def _spec(config: Config, form: str):
     if form == 'pair':
         decoder = decoder_spec(m.N_decoder)
         encoder = specs.transformer_spec.TransformerEncoderSpec(m.N, m.h, **options)
-        spec, sides, length = specs.TransformerSpec(encoder, decoder), (encoder, decoder), LONGEST
+        spec, sides = specs.TransformerSpec(encoder, decoder), (encoder, decoder)
+        length = max(LONGEST, config.decode.max_source_len + config.decode.extra_len)
     else:
         decoder = decoder_spec(m.N, with_encoder_attention=False)
         spec, sides = specs.TransformerDecoderModelSpec(decoder), (decoder,)
@@ -185,7 +186,10 @@ def _set(spec, path: str, array: np.ndarray) -> None:
 def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
     """Writes the files that users of CTranslate2 can read: SentencePiece models, or a library's."""
     if isinstance(tokenizers[0], HuggingFaceTokenizer):
-        files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
+        models = [one.model for one in tokenizers]
+        file_names = [names.TOKENIZER] if models[0] == models[-1] else names.OF_SIDES
+        for name, model in zip(file_names, models, strict=False):
+            files.write_json(folder / name, model)
         return
     # A tokenizer of trees contains the one that cuts their written form.
     plain = [kinds.read(one.content) for one in tokenizers]

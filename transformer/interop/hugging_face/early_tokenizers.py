@@ -140,6 +140,8 @@ def _byte_level(folder: epath.Path, settings: Mapping):
     vocabulary = json_object(folder / PIECES, {'*': files.COUNT})
     if _END not in vocabulary:
         raise ConfigError(f'{PIECES}: has no piece {_END}')
+    if 'a</w>' in vocabulary:
+        raise ConfigError(f"{PIECES}: has pieces that end words with </w>, as CLIP's: {_REMEDY}")
     merges = [
         tuple(line.split(' ')) for line in text_lines(folder / MERGES) if not line.startswith('#version')
     ]
