@@ -90,10 +90,13 @@ def parse(argv: Sequence[str], program: Program) -> Call:
         problem = f'{name!r}: no such command' if name else 'no command'
         raise ConfigError(f'{problem}; choose one of {", ".join(program.commands)}')
     command, title = program.commands[name], name or 'this program'
-    for flag in program.flags:
+    for flag, declared in program.flags.items():
         if values[flag].present and flag not in command.flags:
             known = ', '.join(f'--{flag}' for flag in command.flags)
             raise ConfigError(f'--{flag}: {title} does not take it; it takes {known}')
+        if values[flag].value == '' and declared.value in ('FILE', 'FOLDER', 'PATH'):
+            # Such as a variable of a shell that is not set.
+            raise ConfigError(f'--{flag}=: names nothing')
     several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
