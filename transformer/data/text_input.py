@@ -21,7 +21,7 @@ from transformer.data.manifest import Manifest, drops_text
 from transformer.data.rows import spans
 from transformer.data.sources import reader, text
 
-SPLIT = 'given'  # the split that contains the texts of a user's files
+SPLIT = 'own file'  # the split that contains the texts of a user's files, as messages name it
 
 # The most bytes of dev and test that are copied to a work directory.
 _MOST = 256 << 20
@@ -120,9 +120,14 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
     """Cuts as `cut` does, and warns if texts of the split `name` were cut."""
     shorter, number = cut(split, longest)
     if number:
-        message = '%s: the loss is of only the first %d pieces of %d very long lines'
-        log.warning(message, name, longest, number)
+        log.warning('%s: only the first %d pieces are read of very long lines: %d', name, longest, number)
     return shorter
+
+
+def cut_entry(config: Config, dataset: Dataset, split: str) -> dict[str, int]:
+    """Returns the number of very long lines as an entry of the scores, or none if there are none."""
+    _, number = cut(dataset.splits[split], longest_read(config))
+    return {'cut': number} if number else {}
 
 
 def longest_read(config: Config, least: int = 0) -> int:
@@ -148,10 +153,10 @@ def cut_rows(config: Config, rows: Sequence[list[int]], first: int | None = None
 
 
 def row_batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out a split's examples, whose texts are cut to the table of learned positions outside training."""
+    """Lays out a split's examples, whose texts are cut to `longest_read` outside training."""
     examples, train, training = dataset.splits[split], config.train, split == 'train'
-    if config.model.positions == 'learned' and not training:
-        examples = cut_with_warning(examples, config.model.max_len, split)
+    if not training:
+        examples = cut_with_warning(examples, longest_read(config), split)
     return RowBatches(examples, config.data, train.microbatches, train.seed, training)
 
 

@@ -78,6 +78,9 @@ class Measure(NamedTuple):
         return f'{scaled:{sign}.{self.decimals}f}{unit}'
 
 
+CUT = Measure('cut', 'very long lines, cut', ('cut',), 0, heading=None)
+
+
 class Scored(NamedTuple):
     """The result of an evaluation.
 

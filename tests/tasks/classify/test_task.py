@@ -15,6 +15,7 @@ import transformer
 from transformer.actions.evaluate import evaluate_own
 from transformer.cli import main as run
 from transformer.config import ConfigError
+from transformer.data import text_input
 from transformer.nn import models
 from transformer.runs import restore, warm_start
 from transformer.runs.hashes import named_leaves
@@ -164,6 +165,21 @@ def test_other_columns_of_a_file_are_another_evaluation(trained, texts, tmp_path
     ]
     names = [one.name for [one] in found]
     assert list(of_run.result()['evaluations'])[-2:] == names and names[0] != names[1]
+
+
+@pytest.mark.parametrize('trained', ['recurrent'], indirect=True)
+def test_the_loss_of_a_very_long_text_is_of_the_pieces_that_an_answer_reads(trained, tmp_path, caplog):
+    shutil.copytree(trained.folder, tmp_path / 'run')
+    text = 'the cow ' * 600 + 'the blue ' * 600
+    (tmp_path / 'long.tsv').write_text(f'kind\tsentence\tother\tsize\ncolour\t{text}\tand\t1\n')
+    of_run, changes = Run.open(tmp_path / 'run'), {'data.test': 'long.tsv', 'data.dir': str(tmp_path)}
+    [evaluation] = evaluate_own(of_run, 'latest', changes)
+    entry = of_run.result()['evaluations'][evaluation.name]
+    [cut] = [record.args for record in caplog.records if record.levelname == 'WARNING']
+    assert entry['cut'] == 1 and cut == (text_input.SPLIT, 1024, 1)
+    [found] = transformer.load(trained.folder).classify([text], best=3)
+    [score] = [one.score for one in found if one.text == 'colour']
+    assert entry['loss'] == pytest.approx(-math.log(score), rel=1e-5)
 
 
 @pytest.mark.parametrize('trained', ['transformer'], indirect=True)

@@ -13,7 +13,7 @@ from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
 from transformer.data.sources import table
-from transformer.data.text_input import cut_rows, row_batches
+from transformer.data.text_input import cut_entry, cut_rows, row_batches
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import ensemble
@@ -23,7 +23,7 @@ from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
 from transformer.tasks.commands import check_own_classes
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Shown, Task, bound_sums
 from transformer.tokens import Batch, Tokens
 from transformer.training import losses, split_sums
 
@@ -71,6 +71,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         lines = list(map(labels.decode, predicted.tolist()))
         found = scores.score_classes(gold, predicted, 1 if labels.size == 2 else None)
         means['confusion'] = confusion.counts(gold, predicted, labels.size).tolist()
+    means |= cut_entry(config, dataset, split)
     return Scored(means | {name: one._asdict() for name, one in found.items()}, {}, lines)
 
 
@@ -166,6 +167,7 @@ TASK = Task(
         Measure('matthews', 'Matthews correlation', ('matthews', 'score'), 4, 'higher'),
         Measure('pearson', 'Pearson correlation', ('pearson', 'score'), 4, 'higher'),
         Measure('spearman', 'Spearman correlation', ('spearman', 'score'), 4, 'higher'),
+        CUT,
     ),
     show=show,
     findings=findings,

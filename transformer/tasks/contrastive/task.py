@@ -30,10 +30,10 @@ SHOWN = 4  # images that are shown with their nearest texts after a training
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Lays out pairs. Outside training, texts beyond the learned positions are cut, but keep their end."""
+    """Lays out pairs. Outside training, very long texts are cut, but keep their end."""
     pairs, train, training = dataset.splits[split], config.train, split == 'train'
-    if config.model.positions == 'learned' and not training:
-        pairs = _with_ends(text_input.cut_with_warning(pairs, config.model.max_len, split))
+    if not training:
+        pairs = _with_ends(text_input.cut_with_warning(pairs, text_input.longest_read(config), split))
     rows = RowBatches(pairs, config.data, train.microbatches, train.seed, training)
     if not (training and config.images.augments):
         return rows

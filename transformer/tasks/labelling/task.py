@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from transformer.config import Config
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words, split_at_blanks
-from transformer.data.text_input import cut_rows, row_batches
+from transformer.data.text_input import cut_entry, cut_rows, row_batches
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
@@ -21,7 +21,7 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import bootstrap
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Task, bound_sums
 from transformer.tasks.labelling import conlleval
 from transformer.tokens import Batch, Tokens
 from transformer.training import losses, split_sums
@@ -66,6 +66,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         means['baseline'] = most_frequent_tags(
             dataset.splits['train'], dataset.splits[split], trained.codecs['text']
         )
+    means |= cut_entry(trained.config, dataset, split)
     return Scored(means, {}, [' '.join(tags) for tags in predicted])
 
 
@@ -157,6 +158,7 @@ TASK = Task(
         Measure('accuracy', 'words right', ('accuracy', 'score'), 2, 'higher', percent=True),
         Measure('f1', 'F1 of chunks', ('f1', 'score'), 2, 'higher'),
         Measure('baseline', "words right by each word's usual tag", ('baseline',), 2, 'higher', percent=True),
+        CUT,
     ),
     findings=findings,
     verbs={'label': label},

@@ -17,7 +17,7 @@ from transformer.data.generated.grammar import sentences as grammar
 from transformer.inference import generate, likelihood
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
-from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import CUT, Likelihood, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
 from transformer.tasks.translation.diagnose import diagnose
@@ -173,7 +173,7 @@ TASK = Task(
         Measure(
             'pronoun_accuracy', 'pronoun accuracy', ('pronoun_accuracy',), 1, 'higher', True, heading=None
         ),
-        Measure('cut', 'lines cut for the loss', ('cut',), 0, heading=None),
+        CUT,
     ),
     watch=watch,
     show=show,
