@@ -158,7 +158,9 @@ FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {
     'json': None,
 }
 FLAGS = {
-    'workdir': Flag(str, None, 'folder of a sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
+    'workdir': Flag(
+        str, None, 'folder of a sweep (default with --table: runs/table<table>-<scale>)', 'FOLDER'
+    ),
     'table': Flag(
         str,
         None,

@@ -68,10 +68,9 @@ def run_rows(call: Call) -> int:
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
-    rows = _rows(values)
-    chosen = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
-    new = runs.Sweep(_table(values), _scale(values), _different(values), chosen)
+    new = _asked(values, workdir)
+    chosen = new.runs
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.join(workdir, new).all_runs(workdir)
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
@@ -108,6 +107,21 @@ def run_rows(call: Call) -> int:
     if left:
         print(f'{len(left)} of {len(states)} runs are not done; the same command continues them')
     return 1 if left else 0
+
+
+def _asked(values: flags.FlagValues, workdir: pathlib.Path) -> runs.Sweep:
+    """Returns the sweep that a call names: rows of a table, or else those of the folder's sweep."""
+    named = any(values[name].present for name in ('table', 'grid', 'scale', 'set'))
+    if named or not (workdir / runs.SWEEP).exists():
+        rows = _rows(values)
+        sweep = runs.Sweep(_table(values), _scale(values), _different(values), ())
+    else:
+        sweep = runs.read_sweep(workdir)
+        if not (values['rows'].present or values['seeds'].present):
+            return dataclasses.replace(sweep, jobs={})
+        rows = tables.rows(sweep.table, values.rows)
+    chosen = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
+    return dataclasses.replace(sweep, runs=chosen, jobs={})
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:
@@ -291,7 +305,8 @@ COMMANDS = {
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
     ),
     'run': Command(
-        'Train every row with every seed; called again, train only what is missing.',
+        'Train every row with every seed; called again, also with --workdir alone, train only what is '
+        'missing.',
         run_rows,
         (*SCALE, 'workdir', 'seeds', 'parallel', 'launcher', 'gpus', *ON_SLURM),
         examples=(

@@ -41,7 +41,7 @@ CAPTIONS = {
 TRANSFORMERS = {'pair': {}, 'text': LANGUAGE}
 # Sizes, none of which equals another, with probabilities, and with what Marian's models have; what OpenNMT's,
 # PyTorch's own encoder-decoder and GPT-2 have. Options that do not touch each other share a model.
-MIXED = [
+SIZES, MARIAN, OPENNMT, TORCH, T5, CLIP, GPTJ = (
     {
         'model.N': 2,
         'model.N_decoder': 3,
@@ -113,11 +113,9 @@ MIXED = [
         'model.positions': 'rotary',
         'model.rotary_pairs': 'interleaved',
         'model.init': 'truncated_normal',
-        'model.attention': 'local',
-        'model.attention_window': 2,
         'model.attention_scale': 'none',
     },
-]
+)
 # What a form cannot have.
 ONLY_PAIR = {'model.N_decoder': 2, 'model.start': 'learned'}
 TIED = [('model.tie_embeddings', 'inputs'), ('model.tie_embeddings', 'decoder')]
@@ -141,18 +139,18 @@ LOCAL, SPARSE, LINEAR, CHUNKED = (
 )  # fmt: skip
 # Every norm with every kind of positions; the values of the other axes are dealt out among these models.
 BESIDE = {
-    ('post', 'sinusoidal'): {},
-    ('post', 'learned'): GELU | DECODER_TIED | FFN_BIASES,
-    ('post', 'rotary'): LOCAL | RMSNORM | XAVIER,
+    ('post', 'sinusoidal'): MARIAN,
+    ('post', 'learned'): TORCH | GELU | DECODER_TIED | FFN_BIASES,
+    ('post', 'rotary'): GPTJ | LOCAL | RMSNORM,
     ('post', 'relative'): SWIGLU | UNTIED | NO_BIASES,
     ('post', 'buckets'): INPUTS_TIED | XAVIER,
-    ('post', 'alibi'): GELU | NO_BIASES,
+    ('post', 'alibi'): CLIP | NO_BIASES,
     ('post', 'none'): LINEAR | REMAT,
-    ('pre', 'sinusoidal'): CHUNKED | UNTIED | {'model.sinusoid': 't2t'},
+    ('pre', 'sinusoidal'): OPENNMT | CHUNKED,
     ('pre', 'learned'): SPARSE | SWIGLU | XAVIER,
-    ('pre', 'rotary'): RMSNORM | NO_BIASES | REMAT,
+    ('pre', 'rotary'): SIZES | RMSNORM | NO_BIASES | REMAT,
     ('pre', 'relative'): GELU | FFN_BIASES,
-    ('pre', 'buckets'): SWIGLU | FFN_BIASES,
+    ('pre', 'buckets'): T5,
     ('pre', 'alibi'): INPUTS_TIED | RMSNORM,
     ('pre', 'none'): LOCAL | DECODER_TIED,
 }
@@ -162,23 +160,22 @@ VARIANTS = [
 ]
 # The two forms share their layers, so that a text needs no pairs of norm and positions.
 VARIANTS += [
-    LANGUAGE | variant
+    LANGUAGE | {key: value for key, value in variant.items() if key not in ONLY_PAIR}
     for variant in (
         {},
-        CHUNKED | GELU | FFN_BIASES | {'model.sinusoid': 't2t'},
-        {'model.positions': 'learned', 'model.norm': 'pre'} | LOCAL | XAVIER,
-        {'model.positions': 'rotary'} | SPARSE | SWIGLU | UNTIED,
-        {'model.positions': 'relative', 'model.norm': 'pre'} | RMSNORM | NO_BIASES,
+        CHUNKED | GELU | FFN_BIASES | XAVIER | {'model.sinusoid': 't2t'},
+        TORCH | LOCAL | {'model.norm': 'pre'},
+        GPTJ | SPARSE | SWIGLU | UNTIED,
+        SIZES | RMSNORM | NO_BIASES | {'model.positions': 'relative', 'model.norm': 'pre'},
         {'model.positions': 'none'} | LINEAR | REMAT,
+        MARIAN,
+        OPENNMT,
+        T5,
+        CLIP,
     )
 ]
 # Rounded numbers prove little of the values beside them.
 VARIANTS += [form | BFLOAT16 for form in TRANSFORMERS.values()]
-VARIANTS += [
-    form | {key: value for key, value in mixed.items() if name == 'pair' or key not in ONLY_PAIR}
-    for name, form in TRANSFORMERS.items()
-    for mixed in MIXED
-]
 GRU, RELU, TANH = ({'model.cell': cell} for cell in ('gru', 'rnn_relu', 'rnn_tanh'))
 ADDITIVE, DOT, GENERAL, CONCAT = (
     {'model.alignment': score} for score in ('additive', 'dot', 'general', 'concat')

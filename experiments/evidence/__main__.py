@@ -1,10 +1,10 @@
-"""Measures how sure the paper's numbers are, predicts its perplexities, and shows what omissions cost.
+"""Measures the paper's noise, predicts its perplexities, counts what omissions cost.
 
     python -m experiments.evidence noise
     python -m experiments.evidence predict
     python -m experiments.evidence omissions
 
-All print tables from committed results within a minute.
+These print tables from committed results within a minute.
 """
 
 import functools

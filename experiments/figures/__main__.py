@@ -31,7 +31,7 @@ from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
 from transformer.config import Config, ConfigError, declare
-from transformer.config.files import read_config_file
+from transformer.config.files import find_config, read_config_file
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
 from transformer.nn import positions
@@ -154,9 +154,11 @@ def _config(path: str) -> Config:
     """Reads the config of a config file or a work directory."""
     if os.path.isdir(path):
         return Run.open(epath.Path(path)).config
-    if not os.path.isfile(path):
-        raise ConfigError(f'{path}: no such config file or work directory')
-    return configs.resolve(read_config_file(path))
+    try:
+        file = find_config(path)
+    except ConfigError:
+        raise ConfigError(f'{path}: no such config file or work directory') from None
+    return configs.resolve(read_config_file(file))
 
 
 def _folder(call: Call) -> pathlib.Path:

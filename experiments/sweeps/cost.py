@@ -89,7 +89,7 @@ def print_plan(
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
     how = (
-        f'at {tflops:g} TFLOP/s (--tflops), not measured here'
+        f'at {tflops:g} TFLOP/s (--tflops), not measured here (--time)'
         if by_speed
         else 's/update x steps, without evaluations'
     )

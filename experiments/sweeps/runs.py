@@ -118,6 +118,14 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
     return sweep
 
 
+def _extends(new: str, old: str) -> bool:
+    """Returns whether a grid has the rows of another, and more."""
+    if not (tables.is_grid(new) and tables.is_grid(old)):
+        return False
+    rows, others = tables.rows(new), tables.rows(old)
+    return rows[0] == others[0] and all(row in rows for row in others)
+
+
 def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
     """Drops the runs of rows that the table no longer has.
 
@@ -165,7 +173,7 @@ def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
         {'table': sweep.table, 'scale': sweep.scale, 'set': _changes_text(sweep)} for sweep in (old, new)
     )
     for flag, value in before.items():
-        if value != now[flag]:
+        if value != now[flag] and not (flag == 'table' and _extends(new.table, old.table)):
             raise ConfigError(
                 f'{workdir}: launched with --{flag}={value}, now {now[flag]}; choose another --workdir'
             )

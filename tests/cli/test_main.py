@@ -150,10 +150,11 @@ def fails(capfd, *argv: str) -> str:
         (['--config=bert_grammar', '--config.data.test=own'], ['data.test', "'grammar'", 'text']),
         (['--config=vit_pictures', '--config.data.dev=own'], ['data.dev', "'pictures'", 'folders']),
         (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
-        (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file', 'multi30k']),
-        (['--config=elsewhere/configs/big.py'], ['no such file', '--config=big is']),
+        (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file', str(ROOT / 'configs')]),
+        (['--config=elsewhere/configs/big.py'], ['no such file', '--config=big']),
         (['--speed=1'], ['speed']),
-        (['trian'], ["'trian'", 'train', 'evaluate']),
+        (['trian'], ["'trian'", 'did you mean train?']),
+        (['frobnicate'], ["'frobnicate'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
         (['translate', '--workdir=configs'], ['configs', 'not a work directory']),
         (['--config=configs/multi30k.py'], ['data.dir']),
@@ -395,7 +396,11 @@ def test_a_config_is_found_by_name_and_a_file_of_that_name_wins(monkeypatch, tmp
     assert packaged == str(ROOT / 'configs' / 'big.py')
     (tmp_path / 'big.py').write_text('')
     assert (found('big.py'), found('big')) == ('big.py', packaged)
-    for name, said in (('folder/big', '--config=big is'), ('folder/bigger', 'by name: .*tiny')):
+    for name, said in (
+        ('folder/big', '--config=big$'),
+        ('folder/bigg', '--config=big$'),
+        ('xyz', 'files in .*configs'),
+    ):
         with pytest.raises(ConfigError, match=f'--config={name}.*{said}'):
             found(name)
 
@@ -468,12 +473,18 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
 @pytest.mark.parametrize(
     ('argv', 'parts'),
     [
-        (['config', '--workdir=w'], ['--workdir', 'config does not take it', '--diff']),
+        (['config', '--split=dev'], ['--split', 'config does not take it', '--diff']),
+        (['config', '--workdir=w'], ['w: not a work directory']),
+        (['config', '--markdown', '--workdir=w'], ['--markdown: ', 'alone']),
+        (['tranlsate'], ["'tranlsate'", 'did you mean translate?']),
         (['config', '--markdown', '--diff'], ['--markdown: ', 'alone']),
         (['config', '--markdown', '--config.model.h=4'], ['--markdown: ', 'alone']),
         (['translate', '--split=dev'], ['--split', 'translate does not take it', '--nbest']),
         (['train', '--checkpoint=best'], ['--checkpoint', 'train does not take it']),
         (['train', '--config='], ['--config=: ']),
+        (['translate', '--workdir=w', '--workdir=x'], ['--workdir=x', 'twice']),
+        (['train', '--config.model.h=2', '--config.model.h=4'], ['--config.model.h', 'twice']),
+        (['translate', '--workdir=w', '--beam=2', '--config.decode.beam=4'], ['decode.beam', 'twice']),
         (['train', '--workdir='], ['--workdir=: ']),
         (['translate', '--workdir=w', '--output='], ['--output=: ']),
         (['score', '--nbest=2'], ['--nbest', 'score does not take it']),
@@ -713,7 +724,7 @@ def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path
     # What the training scored is also what is loaded.
     capfd.readouterr()
     averaged = load(tmp_path / 'w').trained.params
-    assert 'average of the checkpoints 4, 6, 7' in capfd.readouterr().err
+    assert 'average of checkpoints 4, 6, 7' in capfd.readouterr().err
     jax.tree.map(np.testing.assert_array_equal, averaged, load(tmp_path / 'w', 'average').trained.params)
     kept = {int(path.name) for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
     # Of the multiples of 2 as many as if the last update were one.

@@ -676,6 +676,34 @@ def test_the_data_of_a_sweep_may_move(tmp_path):
     assert runs.join(tmp_path, dataclasses.replace(old, different={'train.beta2': 0.9})) == old
 
 
+def test_a_folder_alone_continues_its_sweep(tmp_path, monkeypatch):
+    missing = []
+    monkeypatch.setattr(launch, 'on_this_machine', lambda runs, *_: missing.append(runs) or iter(()))
+    old = runs.Sweep('model.h=1,2', 'grammar', {'train.beta2': 0.9}, (('h=1', 1), ('h=2', 1), ('h=1', 2)))
+    runs.write_sweep(tmp_path, old)
+    for flags, expected in (
+        ((), [('h=1', 1), ('h=2', 1), ('h=1', 2)]),
+        (('--seeds=3-3',), [('h=1', 3), ('h=2', 3)]),
+        (('--rows=h=2',), [('h=2', 1)]),
+    ):
+        assert sweep.main(['sweep', 'run', f'--workdir={tmp_path}', *flags]) == 1
+        assert [(run.row, run.seed) for run in missing.pop()] == expected
+    found = runs.read_sweep(tmp_path)
+    assert (found.table, found.different) == (old.table, old.different)
+    assert found.runs == (*old.runs, ('h=1', 3), ('h=2', 3))
+
+
+def test_a_grid_can_grow(tmp_path):
+    old = runs.Sweep('model.h=1,2', 'grammar', {}, (('h=1', 1), ('h=2', 1)))
+    runs.write_sweep(tmp_path, old)
+    joined = runs.join(tmp_path, runs.Sweep('model.h=1,2,4', 'grammar', {}, (('h=4', 1),)))
+    assert joined.table == 'model.h=1,2,4' and joined.runs == (*old.runs, ('h=4', 1))
+    # Another base, a row less, and rows of other options are another sweep.
+    for table in ('model.h=2,1', 'model.h=1,4', 'model.h=1,2 model.N=1,2', '3'):
+        with pytest.raises(ConfigError, match='launched with --table'):
+            runs.join(tmp_path, dataclasses.replace(old, table=table, runs=()))
+
+
 def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
     def launched(*changes: str) -> str:
         status = sweep.main(['sweep', 'run', '--scale=grammar', f'--workdir={tmp_path}', *changes])

@@ -110,8 +110,8 @@ def test_stops_as_soon_as_nothing_can_win():
         return step(constants, model, tokens)
 
     counting = restricted(counting, jnp.ones(5, bool))
-    found = beam_search(counting, rooms(1, 10, 40), jnp.array([40]), beam=2, alpha=0.6)
-    jax.block_until_ready(found)
+    found = jax.jit(lambda: beam_search(counting, rooms(1, 10, 40), jnp.array([40]), beam=2, alpha=0.6))()
+    jax.effects_barrier()
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
     assert len(steps) == 2
 
@@ -159,7 +159,7 @@ def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
     np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
     step, rooms = lattice_step(lattice, 5, 5)
     step = restricted(step, jnp.ones(5, bool))
-    draw = lambda *sizes: sample(step, rooms(2, *sizes), jnp.array([4, 3]), likeliest)
+    draw = lambda *sizes: jax.jit(lambda: sample(step, rooms(2, *sizes), jnp.array([4, 3]), likeliest))()
     np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
 
 
@@ -208,7 +208,7 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
 def test_steps_of_a_model_find_what_whole_rows_find(variant):
     """Each step of the second search computes the whole output anew, so it needs no keys of earlier ones."""
     sentences, width, sizes = 20, 6, (4, 10)
-    sizes_of = {f'model.{name}': 16 for name in ('d_model', 'd_ff')} | {'model.N': 2, 'model.h': 2}
+    sizes_of = {f'model.{name}': 16 for name in ('d_model', 'd_ff')} | {'model.N': 1, 'model.h': 2}
     config = resolve(config_dict({**sizes_of, 'model.vocab_size': 600, 'data.pieces': 600, **variant}))
     rng, model = np.random.default_rng(0), models.build(config)
     # Large enough that outputs depend on all that was written.

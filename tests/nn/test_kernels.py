@@ -289,8 +289,8 @@ def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
     ):
         query, key, value, segments = map(jnp.asarray, (*arrays(), SEGMENTS))
         rows = AttentionInputs(query, key, value, segments, segments)
-        attend = lambda drop: self_attention(model).attend(rows._replace(drop=drop), causal=True)
-        assert not np.any(attend(jnp.zeros_like))
+        attend = jax.jit(lambda drop: self_attention(model).attend(rows._replace(drop=drop), causal=True))
+        assert not np.any(attend(jax.tree_util.Partial(jnp.zeros_like)))
         doubled = attend(jax.tree_util.Partial(lambda weights: 2 * weights))
         np.testing.assert_allclose(doubled, 2 * attend(KEEP_ALL), rtol=1e-5)
 
@@ -355,7 +355,8 @@ def test_the_kernel_of_tpus_computes_full_attention(length, width, causal, block
             outputs = jnp.where(is_real, attend(inputs, causal=causal), 0.0)
             return jnp.sum(jnp.sin(outputs)), outputs
 
-        (_, outputs), gradients = jax.value_and_grad(score, (0, 1, 2), has_aux=True)(query, key, value)
+        differentiate = jax.jit(jax.value_and_grad(score, (0, 1, 2), has_aux=True))
+        (_, outputs), gradients = differentiate(query, key, value)
         results.append((outputs, *gradients))
     for expected, found in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -393,11 +394,15 @@ def test_the_kernel_of_short_rows_computes_full_attention(heads, width, causal):
     rows = AttentionInputs(query, key, value, jnp.asarray(segments), jnp.asarray(other))
     gradient = jnp.where(segments[..., None, None] > 0, gradient, 0.0)
     attend = lambda *x: full.attend(AttentionInputs(*x, *rows[3:5]), causal)
-    expected, pullback = jax.vjp(attend, query, key, value)
-    found = short.attend(rows, causal=causal, interpret=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    gradients = short.gradients(rows, gradient, causal=causal, interpret=True)
-    for ours, theirs in zip(gradients, pullback(gradient), strict=True):
+
+    @jax.jit
+    def both(rows, gradient):
+        expected, pullback = jax.vjp(attend, *rows[:3])
+        found = short.attend(rows, causal=causal, interpret=True)
+        gradients = short.gradients(rows, gradient, causal=causal, interpret=True)
+        return (found, *gradients), (expected, *pullback(gradient))
+
+    for ours, theirs in zip(*both(rows, gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -533,12 +538,12 @@ def test_linear_attention_has_gradients_where_all_features_are_small():
     rng, segments = np.random.default_rng(0), jnp.ones((1, 5), jnp.int32)
     query, key, value = jnp.asarray(rng.normal(size=(3, 1, 5, 2, 4)), jnp.float32)
 
+    outputs = lambda *x: jnp.sum(kernel.attend(AttentionInputs(*x, segments, segments), causal=False) ** 2)
+    differentiate = jax.jit(jax.value_and_grad(outputs, (0, 1, 2)))
+
     def of(far):
         below = -jnp.abs(key) - far
-        outputs = lambda *x: jnp.sum(
-            kernel.attend(AttentionInputs(*x, segments, segments), causal=False) ** 2
-        )
-        return jax.value_and_grad(outputs, (0, 1, 2))(query, below, value)
+        return differentiate(query, below, value)
 
     (total, near), (same, far) = of(10.0), of(60.0)
     assert float(total) == pytest.approx(float(same), rel=1e-5)
@@ -550,14 +555,15 @@ def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     """elu(x) + 1 is exp(x) there; rows and steps agree, also where even that is below the least number."""
     kernel = self_attention(Model(attention='linear', attention_chunk=3))
     query, key, value = arrays()
+    attend, step = jax.jit(functools.partial(kernel.attend, causal=True)), jax.jit(kernel.attend_one)
     for shift in (12.0, 20.0, 200.0):
         low = [jnp.asarray(x - shift) for x in (query, key)]
         segments = jnp.ones((2, T), jnp.int32)
-        row = kernel.attend(AttentionInputs(*low, jnp.asarray(value), segments, segments), causal=True)
+        row = attend(AttentionInputs(*low, jnp.asarray(value), segments, segments))
         state, steps = kernel.empty(Model(h=H, d_k=C, d_v=E), 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (*low, jnp.asarray(value)))
-            output, state = kernel.attend_one(Token(*one, jnp.full(2, i)), state)
+            output, state = step(Token(*one, jnp.full(2, i)), state)
             steps.append(output)
         np.testing.assert_allclose(jnp.concatenate(steps, axis=1), row, rtol=1e-5, atol=1e-5)
         if shift < 100:

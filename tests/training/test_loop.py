@@ -153,10 +153,11 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
 
 @pytest.mark.parametrize(
     ('kind', 'prng', 'devices', 'accumulate'),
-    # Each kind in chunks on some devices; all numbers of either over the kinds together.
-    [('transformer', 'threefry', 8, 1)]
+    # Each kind in chunks on some devices; all numbers of either over the kinds together. The kind with the
+    # smallest program stands for the others where one is enough.
+    [('decoder', 'threefry', 8, 1), ('decoder', 'threefry', 1, 4)]
     + [(kind, 'threefry', 2, 4) for kind in KINDS]
-    + [('transformer', 'rbg', 4, 2), ('decoder', 'rbg', 1, 4)],
+    + [('transformer', 'rbg', 4, 2)],
 )
 def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, prng, devices, accumulate):
     use_devices(devices)
@@ -241,10 +242,9 @@ def test_gradients_do_not_depend_on_rematerialisation(use_devices):
 
 
 @pytest.mark.parametrize('kind', LAYERED)
-@pytest.mark.parametrize('layers', [2])
-def test_every_layer_is_rematerialised(use_devices, kind, layers):
+def test_every_layer_is_rematerialised(use_devices, kind):
     use_devices(1)
-    config = configs.replace(config_of(kind), {'model.N': layers})
+    config = configs.replace(config_of(kind), {'model.N': 2})
     barriers = [
         lower.update(configs.replace(config, {'model.remat': remat}), parallel.devices())
         .as_text()
@@ -252,7 +252,7 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
         for remat in (False, True)
     ]
     # One keeps the compiler from taking what it has computed before.
-    assert barriers[1] - barriers[0] == layers + (config.model.N_decoder or 0)
+    assert barriers[1] - barriers[0] == config.model.N + (config.model.N_decoder or 0)
 
 
 def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices, tmp_path, monkeypatch):
@@ -328,11 +328,10 @@ def losses_of(config: Config, steps: int = 20) -> list[float]:
 def test_losses_stay_the_same_over_20_steps(use_devices):
     """The optimizer's state and the keys of each step, which no kind of model changes."""
     found = []
-    for devices, accumulate in ((1, 1), (8, 1), (2, 4)):
+    for devices, accumulate in ((1, 1), (2, 4)):
         use_devices(devices)
         found.append(losses_of(config_of('decoder', prng='rbg', accumulate=accumulate, **CHOICES)))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
-    np.testing.assert_allclose(found[2], found[0], rtol=1e-4)
     assert found[0][-2] < found[0][0]
 
 

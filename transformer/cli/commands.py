@@ -58,7 +58,7 @@ FLAGS = {
     ),
     'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
     'source': Flag(str, None, 'instead of a split: sentences to translate, one per line', 'FILE'),
-    'reference': Flag(str, None, 'with --source or --check: their translations, one per line', 'FILE'),
+    'reference': Flag(str, None, 'translations of the lines of --source or --check, one per line', 'FILE'),
     'text': Flag(str, None, 'for a language model, instead of a split: documents, one per line', 'FILE'),
     'show': Flag(int, 5, 'print the N sentences that differ most', 'N', least=0),
     'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
@@ -115,6 +115,7 @@ FLAGS = {
 # How the answers of tasks' verbs are written, and with which flags.
 WRITERS = {
     'hypotheses': (run.write_answers, ('scores', 'json')),
+    'words': (run.write_answers, ('json',)),
     'vectors': (run.write_answers, ()),
     'likelihoods': (run.write_likelihoods, ('json',)),
     'figure': (run.draw_attention, ()),
@@ -243,9 +244,9 @@ COMMANDS = {
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",
         run.config,
-        ('config', 'diff', 'markdown'),
+        (*PLACE, 'diff', 'markdown'),
         ('',),
-        ('{} config --config=configs/big.py --diff',),
+        ('{} config --config=configs/big.py --diff', '{} config --workdir=FOLDER --diff'),
     ),
     **{name: tool_of(declared) for name, declared in TOOLS.items()},
     'diagnose': Command(

@@ -88,12 +88,18 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     name = program.default if set(program.commands) == {''} or not words else words.pop(0)
     if name not in program.commands:
         problem = f'{name!r}: no such command' if name else 'no command'
-        raise ConfigError(f'{problem}; choose one of {", ".join(program.commands)}')
+        near = difflib.get_close_matches(name, program.commands)
+        hint = (
+            f'did you mean {" or ".join(near)}?' if near else f'choose one of {", ".join(program.commands)}'
+        )
+        raise ConfigError(f'{problem}; {hint}')
     command, title = program.commands[name], name or 'this program'
     for flag, declared in program.flags.items():
         if values[flag].present and flag not in command.flags:
             known = ', '.join(f'--{flag}' for flag in command.flags)
             raise ConfigError(f'--{flag}: {title} does not take it; it takes {known}')
+        if values[flag].present > 1 and not declared.many:
+            raise ConfigError(f'--{flag}={values[flag].value}: given twice')
         if values[flag].value == '' and declared.value in ('FILE', 'FOLDER', 'PATH'):
             # Such as a variable of a shell that is not set.
             raise ConfigError(f'--{flag}=: names nothing')
@@ -166,6 +172,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
         key, value = match.groups()
         key = _DECODING.get(key, key)
         key = declare.check_name(configs.OPTIONS, key)
+        if key in changes:
+            raise ConfigError(f'--config.{key}: given twice')
         changes[key] = declare.parse_value(configs.OPTIONS, key, next(words, '') if value is None else value)
     return rest, changes
 
@@ -228,6 +236,8 @@ def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
         key, equals, value = word.partition('=')
         if not equals:
             raise ConfigError(f'--{flag}={word}: expected OPTION=VALUE')
+        if key in pairs:
+            raise ConfigError(f'--{flag}={word}: {key} is given twice')
         pairs[key] = value
     return pairs
 

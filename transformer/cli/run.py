@@ -87,7 +87,8 @@ def train(call: Call) -> int:
     print_scores(config, result['scores'])
     if parallel.is_primary():
         if not score:
-            print(f'{folder} holds config, checkpoints and metrics; run.py evaluate computes the scores')
+            hint = '' if result['scores'] else '; run.py evaluate computes the scores'
+            print(f'{folder} holds config, checkpoints and metrics{hint}')
             return 0
         if show := task_of(config).show:
             shown = show(trained, dataset)
@@ -173,7 +174,7 @@ def average(call: Call) -> None:
     run = open_run(call)
     with owner.hold(run.folder):
         steps = restore.average(run, call.flags.last, call.flags.every)
-    print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
+    print(f'{run.folder}: {restore.Origin(restore.AVERAGE, steps, 0)}')
 
 
 def open_declared(name: str, by_task: Mapping[str, TaskCommand], call: Call):
@@ -317,10 +318,13 @@ def export_model(call: Call) -> None:
 def config(call: Call) -> None:
     """Prints the resolved config, what differs from the paper's base, or the table of all options."""
     if call.flags.markdown:
-        if call.flags.diff or call.flags.config is not None or call.changes:
+        others = (call.flags[name].present for name in ('diff', 'config', 'workdir'))
+        if any(others) or call.changes:
             raise ConfigError('--markdown: lists every option with its default; give it alone')
         print(declare.markdown(configs.OPTIONS), end='')
         return
+    if call.flags.workdir is not None and call.flags.config is None:
+        open_run(call)  # or say why there is none
     config, base = flags.config(call), configs.resolve_values({})
     if call.flags.diff:
         for key, (paper, ours) in configs.differences(base, config).items():

@@ -1,6 +1,7 @@
 """Reads config files, in Python or JSON, and writes them as JSON."""
 
 import dataclasses
+import difflib
 import json
 import os
 import pathlib
@@ -26,12 +27,12 @@ def to_json(config: Config) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
 
 
-def from_json(content: str | bytes) -> Config:
-    """Reads the config that `to_json` wrote, in this version or an earlier one.
+def from_json(content: str | bytes, name: str = 'config.json') -> Config:
+    """Reads the config that `to_json` wrote, in this version or an earlier one. `name` is the file's.
 
     Options without a meaning there get today's defaults, because an earlier version can have had others.
     """
-    groups = files.parse_json(content, {'*': {'*': object}}, 'config.json')
+    groups = files.parse_json(content, {'*': {'*': object}}, name)
     values = read_values({f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()})
     return resolve_values({key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)})
 
@@ -55,7 +56,7 @@ def find_config(name: str) -> str:
     """Returns the path of a config file: `name` itself, or for a plain name such as `tiny` a packaged config.
 
     Raises:
-      ConfigError: there is no such file. The message lists the packaged configs.
+      ConfigError: there is no such file. The message names packaged configs.
     """
     if os.path.isfile(name):
         return name
@@ -66,8 +67,9 @@ def find_config(name: str) -> str:
     stem = name.removesuffix('.py')
     if stem not in known:
         of_path = pathlib.PurePath(stem).name
-        hint = f'--config={of_path} is in the package' if of_path in known else f'by name: {", ".join(known)}'
-        raise ConfigError(f'--config={name}: no such file; {hint}')
+        near = [of_path] if of_path in known else difflib.get_close_matches(of_path, known)
+        by_name = ' or '.join(f'--config={one}' for one in near) or f'the files in {folder}'
+        raise ConfigError(f'--config={name}: no such file; in the package are {by_name}')
     return os.path.relpath(known[stem]) if folder.parent == pathlib.Path.cwd() else str(known[stem])
 
 
@@ -80,7 +82,7 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
     try:
         if path.endswith('.json'):
             with open(path, 'rb') as file:
-                return derivable(from_json(file.read()))
+                return derivable(from_json(file.read(), path))
         defined = {'__name__': 'config_file', '__file__': path}
         with open(path, 'rb') as file:
             exec(compile(file.read(), path, 'exec'), defined)
@@ -91,10 +93,11 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
             raise ConfigError('get_config() returns no config; it must end with return config_dict({...})')
         return config
     except ConfigError as error:
-        raise ConfigError(f'{path}: {error}') from None
+        raise ConfigError(f'{path}: {str(error).removeprefix(f"{path}: ")}') from None
     except (Exception, SystemExit) as error:
         # A config file is a program: any exception or exit in it is reported as a mistake of the file.
-        raise ConfigError(f'{path}: {type(error).__name__}: {error}') from error
+        hint = '; a config file is in Python, or JSON' if isinstance(error, SyntaxError) else ''
+        raise ConfigError(f'{path}: {type(error).__name__}: {error}{hint}') from error
 
 
 def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collections.ConfigDict:

@@ -52,9 +52,9 @@ class Origin(NamedTuple):
     def __str__(self) -> str:
         steps = ', '.join(map(str, self.steps))
         if ',' in self.name:
-            return f'ensemble of the checkpoints {self.name.replace(",", ", ")}'
-        if self.name == 'average':
-            return f'average of the checkpoints {steps}'
+            return f'ensemble of checkpoints {self.name.replace(",", ", ")}'
+        if self.name == AVERAGE:
+            return f'average of checkpoint{"s" * (len(self.steps) > 1)} {steps}'
         return f'checkpoint {steps}' + ('' if self.name == steps else f' ({self.name})')
 
 

@@ -1,5 +1,6 @@
 """One update: the gradients of each device's microbatches, and Adam's step with their sum."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -40,15 +41,16 @@ class TrainState(NamedTuple):
 
 def initial_state(config: Config) -> TrainState:
     """Creates the state before the first update, a function of the config's seed."""
-
-    def create(key):
-        params = models.initialize(config, key)
-        average = params if config.train.ema else None
-        optimizer = optim.optimizer(config).init(params)
-        return TrainState(jnp.int32(0), params, optimizer, average, empty_carried(config))
-
     # Always threefry, so that `train.prng` changes only the dropout masks.
-    return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
+    return _create(config, jax.random.key(config.train.seed, impl='threefry2x32'))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _create(config: Config, key: Array) -> TrainState:
+    params = models.initialize(config, key)
+    average = params if config.train.ema else None
+    optimizer = optim.optimizer(config).init(params)
+    return TrainState(jnp.int32(0), params, optimizer, average, empty_carried(config))
 
 
 def started_state(config: Config, start: Callable[[models.Params], models.Params]) -> TrainState:

@@ -8,7 +8,7 @@ import pytest
 from transformer.config import ConfigError, Data
 from transformer.data import fields
 from transformer.data.fields import Columns, Label, Reading, Span, Tags, Text, Words
-from transformer.data.sources import reader
+from transformer.data.sources import reader, table
 
 CLASSES = Reading({'text': Columns(), 'label': Label()}, ())
 TAGS = Reading({'text': Words(), 'tags': Tags(of='text')}, ())
@@ -51,6 +51,22 @@ def test_texts_of_several_columns_and_a_slice(tmp_path):
     content = 'a\tb\tlabel\n' + ''.join(f'x{n}\ty {n}\tk\n' for n in range(4))
     rows = read(tmp_path, 'a.tsv', content, columns='text=a+b,label=label', entry='a.tsv[50%:]')
     assert [values['text'] for values, _ in rows] == ['x2\ty 2', 'x3\ty 3']
+
+
+@pytest.mark.parametrize(
+    ('name', 'content'),
+    [
+        ('a.tsv', 'text\tlabel\nx\t1\n\n\t\ny\t2\n'),
+        ('a.csv', 'text,label\n"x",1\n\n,\n"y",2\n'),
+        ('a.jsonl', '{"text": "x", "label": 1}\n\n \n{"text": "y", "label": 2}\n'),
+    ],
+)
+def test_blank_rows_are_left_out_and_counted(tmp_path, caplog, name, content):
+    rows = read(tmp_path, name, content)
+    assert [values['text'] for values, _ in rows] == ['x', 'y'] and not caplog.records
+    data = Data(source='table', dir=str(tmp_path), dev=f'{name}[50%:],{name}')
+    table.warn(data, Reading({'text': Text(), 'label': Label()}, ()), 'dev')
+    assert [record.args for record in caplog.records] == [(tmp_path / name, 2)]
 
 
 def test_lists_of_texts_in_json(tmp_path):

@@ -127,6 +127,7 @@ def test_an_answer_does_not_depend_on_its_row_or_batch(trained, texts):
     assert config.data.batching == 'packed'
 
 
+@pytest.mark.parametrize('trained', ['transformer', 'number'], indirect=True)
 def test_the_command_reads_lines_and_a_file_of_ones_own(trained, texts, tmp_path, monkeypatch, capfd):
     given = '\n'.join(c[1] for c in lines_of(texts)[:3]) + '\n'
     monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(given.encode())))
@@ -282,6 +283,7 @@ def test_a_training_that_is_stopped_and_resumed_ends_with_the_same_parameters(tr
     assert result['params_sha256'] == trained.result()['params_sha256'] and result['steps'] == 4
 
 
+@pytest.mark.parametrize('trained', ['transformer', 'number'], indirect=True)
 def test_the_sums_are_weighted_by_examples(trained):
     config = trained.config
     batch = task_of(config).batches(config, trained.copied_data(), 'test').batch(0)

@@ -5,7 +5,6 @@ import io
 import json
 import re
 
-import jax
 import numpy as np
 import pytest
 import sentencepiece
@@ -77,6 +76,8 @@ def test_the_command_writes_a_line_for_each_word(trained, texts, monkeypatch, ca
     for block, words, tags in zip(blocks, sentences, lines, strict=False):
         assert block.strip().split('\n') == [f'{w}\t{t}' for w, t in zip(words, tags.split(' '), strict=True)]
     assert transformer.load(trained.folder).label([''])[0][0].text == ''
+    # A score has no place beside a line's words.
+    assert run.main(['run.py', 'label', f'--workdir={trained.folder}', '--scores']) == 2
 
 
 def test_rows_are_cut_to_the_table_of_positions_with_a_warning(trained, caplog):
@@ -127,7 +128,6 @@ def test_the_usual_tag():
         'tags': ragged([[1, 0, 2, 0, 1, 0], [0]], '<u2'),
     })  # fmt: skip
     assert usual(apart) == 1.0
-    assert jax.devices()
 
 
 def test_sentences_without_words_are_scored(tmp_path):

@@ -5,6 +5,7 @@ import csv
 import functools
 import itertools
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -18,6 +19,7 @@ from transformer.data.sources.entries import Entry
 from transformer.data.sources.picture_files import PictureFiles
 from transformer.data.sources.text import SourceFile
 
+log = logging.getLogger(__name__)
 # A cell of a row by the name of its column, or by its number from 1; None if a JSON value can be no cell.
 Cells = Mapping[str, str | None]
 _QUOTED = re.compile(r'(^|,)"[^"]*("|$)')  # a cell of a CSV file in which tabs are no separators
@@ -70,7 +72,10 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def warn(data: Data, reading: Reading, split: str) -> None:
-    """Warns of pictures beside the training tables' that no table names."""
+    """Warns of blank rows, and of pictures beside the training tables' that no table names."""
+    for path in {entries.find(data, one.name, split) for one in entries.parse(data, split, table=True)}:
+        if blank := sum(cells is None for _, cells in _every_row(path, None)):
+            log.warning('%s: blank rows, left out: %d', path, blank)
     if split != 'train' or not reading.images():
         return
     columns, checked = columns_of(data, reading), set()
@@ -165,7 +170,14 @@ def _without_tabs(text: str) -> str:
 
 
 def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells]]:
-    """Yields each row with its line. The file's suffix and its first line decide how cells are separated.
+    """Yields each row that is not blank with its line. `needed` is as for `_every_row`."""
+    return ((line, cells) for line, cells in _every_row(path, needed) if cells is not None)
+
+
+def _every_row(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells | None]]:
+    """Yields each row with its line, and None in place of a blank one.
+
+    The file's suffix and its first line decide how cells are separated.
 
     Args:
       needed: columns that the table must have; None if it does not name its columns.
@@ -173,7 +185,7 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
     lines = enumerate(text.lines(path), 1)
     stem = path.name.removesuffix('.gz')
     if stem.endswith(('.jsonl', '.json')):
-        yield from ((number, _json(path, number, line)) for number, line in lines if line.strip())
+        yield from ((number, _json(path, number, line) if line.strip() else None) for number, line in lines)
         return
     first = next(iter(text.lines(path)), '')
     if stem.endswith('.csv') and '\t' not in _QUOTED.sub('', first):
@@ -193,8 +205,8 @@ def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int,
     for number, cells in table:
         if cells and needed is not None and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
-        if any(cells):
-            yield number, dict(zip(names, map(_without_tabs, cells), strict=False))
+        row = dict(zip(names, map(_without_tabs, cells), strict=False))
+        yield number, row if any(cells) else None
 
 
 def _csv(path: epath.Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import hashlib
 import itertools
+import shlex
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -56,9 +57,12 @@ def whole(path: epath.Path) -> str:
 
 def _not_utf8(path: epath.Path, line: int, content: bytes) -> ConfigError:
     if line == 1 and content.startswith(UTF_16):
-        return ConfigError(f'{path}: is UTF-16; iconv -f utf-16 -t utf-8 {path.name} makes it UTF-8')
+        return ConfigError(
+            f'{path}: is UTF-16; iconv -f utf-16 -t utf-8 {shlex.quote(str(path))} makes it UTF-8'
+        )
     return ConfigError(
-        f'{path}: line {line} is not UTF-8; if it is Latin-1: iconv -f latin1 -t utf-8 {path.name}'
+        f'{path}: line {line} is not UTF-8; if it is Latin-1: '
+        f'iconv -f latin1 -t utf-8 {shlex.quote(str(path))}'
     )
 
 
