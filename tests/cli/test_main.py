@@ -153,6 +153,10 @@ def fails(capfd, *argv: str) -> str:
         (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file', str(ROOT / 'configs')]),
         (['--config=elsewhere/configs/big.py'], ['no such file', '--config=big']),
         (['--speed=1'], ['speed']),
+        (
+            ['--config.model.positions=rotary', '--config.model.sinusoid=t2t'],
+            ['model.sinusoid', "model.positions='rotary'"],
+        ),
         (['trian'], ["'trian'", 'did you mean train?']),
         (['frobnicate'], ["'frobnicate'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),

@@ -82,7 +82,7 @@ class Model:
         'sin and cos interleaved (paper), in halves, or in halves with timescales to exactly 10,000 '
         '(t2t, the released code)',
         '§3.5',
-        only=POSITIONED,
+        only=(*POSITIONED, 'model.positions', ('sinusoidal',)),
     )
     first_position: int = option(
         0,
