@@ -38,10 +38,9 @@ def config(tmp_path):
     return types.SimpleNamespace(file=file, changes=changes)
 
 
-def train(config, folder, *more):
-    return cli.main(
-        ['run.py', f'--config={config.file}', f'--workdir={folder}', '--wandb=mine', '--no-evaluation', *more]
-    )
+def train(config, folder, *more, project='mine'):
+    call = ['run.py', f'--config={config.file}', f'--workdir={folder}', f'--wandb={project}']
+    return cli.main([*call, '--no-evaluation', *more])
 
 
 def test_metrics_go_to_weights_and_biases(config, tmp_path, monkeypatch):
@@ -79,7 +78,7 @@ def test_what_weights_and_biases_refuses_is_one_line(config, tmp_path, monkeypat
 
     monkeypatch.setitem(sys.modules, 'wandb', types.SimpleNamespace(init=init))
     for flag, told in (('mine', '--wandb=mine: no API key for this account'), ('', '--wandb: ')):
-        assert train(config, tmp_path / 'run', f'--wandb={flag}') == 2
+        assert train(config, tmp_path / 'run', project=flag) == 2
         assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f'error: {told}')
 
 
