@@ -31,7 +31,7 @@ OPTIONS = {
     # Sentences are translated at the end, of which few, and their first words, are enough.
     'data.dev': 'dev[:20]',
     'data.test': 'test[:20]',
-    'decode.beam': 1,
+    'decode.method': 'greedy',
     'decode.max_source_len': 8,
     'decode.extra_len': 0,
 }

@@ -108,7 +108,13 @@ def draw_positions(call: Call) -> None:
 
 def draw_schedule(call: Call) -> None:
     """Draws the learning rates of config files and work directories."""
-    _write(call, 'schedule', plots.draw_schedule({path: _config(path) for path in _paths(call)}))
+    found = {path: _config(path) for path in _paths(call)}
+    for path, config in found.items():
+        if config.train.epochs is not None:
+            raise ConfigError(
+                f'{path}: train.epochs={config.train.epochs}: the data decide the updates; draw a work directory'
+            )
+    _write(call, 'schedule', plots.draw_schedule(found))
 
 
 def draw_curves(call: Call) -> None:

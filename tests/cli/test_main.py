@@ -1127,8 +1127,8 @@ def test_from_python_with_a_relative_path(monkeypatch, trained):
     assert 'translation: translate, hypotheses, likelihoods' in repr(translator)
     assert [*inspect.signature(translator.translate).parameters] == ['sentences', 'options']
     assert translator.translate.__doc__ == translation.translate.__doc__
-    numpys = {'beam': np.int64(2), 'alpha': np.float32(0.6)}
-    assert translator.translate(['one'], **numpys) == translator.translate(['one'], beam=2, alpha=0.6)
+    numpys = {'beam': np.int64(1), 'alpha': np.float32(0.6)}
+    assert translator.translate(['one'], **numpys) == translator.translate(['one'], beam=1, alpha=0.6)
 
 
 def test_config_prints_all_options_and_differences(capsys):

@@ -416,6 +416,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['curves'], 'curves'),
         (['curves', str(tmp_path)], f'{tmp_path}: '),
         (['schedule', 'nowhere.py'], 'nowhere.py: '),
+        (['schedule', 'skipgram'], 'skipgram: train.epochs=5.0'),
         (['positions', 'configs/base.py', f'--output={tmp_path / "file"}'], f'{tmp_path / "file"}'),
         (['positions', str(tmp_path)], f'{tmp_path}'),
         (['positions', 'configs/lstm_attention.py'], "model.kind='recurrent'"),

@@ -337,7 +337,7 @@ def test_a_language_model_by_way_of_hugging_face(tmp_path):
         'model.positions': 'learned', 'model.max_len': 300,
         'train.steps': 1, 'train.warmup_steps': 1,
     }  # fmt: skip
-    transformer.train(config_dict(options), tmp_path / 'run')
+    transformer.train(config_dict(options), tmp_path / 'run', evaluate=False)
     run = workdir.Run.open(tmp_path / 'run')
     for number, kind in enumerate(('huggingface', 'ctranslate2', 'huggingface')):
         exporting.export_model(run, 'scored', tmp_path / f'out{number}', kind)
