@@ -112,7 +112,7 @@ def draw_schedule(call: Call) -> None:
     for path, config in found.items():
         if config.train.epochs is not None:
             raise ConfigError(
-                f'{path}: train.epochs={config.train.epochs}: the data decide the updates; draw a work directory'
+                f'{path}: train.epochs={config.train.epochs}: depends on data; draw a work directory'
             )
     _write(call, 'schedule', plots.draw_schedule(found))
 
