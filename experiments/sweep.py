@@ -69,7 +69,7 @@ def run_rows(call: Call) -> int:
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
     workdir = _workdir(values)
-    new = _asked(values, workdir)
+    new = _requested_sweep(values, workdir)
     chosen = new.runs
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.join(workdir, new).all_runs(workdir)
@@ -109,19 +109,24 @@ def run_rows(call: Call) -> int:
     return 1 if left else 0
 
 
-def _asked(values: flags.FlagValues, workdir: pathlib.Path) -> runs.Sweep:
-    """Returns the sweep that a call names: rows of a table, or else those of the folder's sweep."""
+def _requested_sweep(values: flags.FlagValues, workdir: pathlib.Path) -> runs.Sweep:
+    """Returns the sweep that a call names: by a table and its base or, with --workdir alone, by the folder.
+
+    Of the folder's sweep, --rows and --seeds choose other rows or seeds than those that it has.
+    """
     named = any(values[name].present for name in ('table', 'grid', 'scale', 'set'))
-    if named or not (workdir / runs.SWEEP).exists():
-        rows = _rows(values)
-        sweep = runs.Sweep(_table(values), _scale(values), _different(values), ())
-    else:
-        sweep = runs.read_sweep(workdir)
-        if not (values['rows'].present or values['seeds'].present):
-            return dataclasses.replace(sweep, jobs={})
-        rows = tables.rows(sweep.table, values.rows)
-    chosen = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
-    return dataclasses.replace(sweep, runs=chosen, jobs={})
+    if named or not values['workdir'].present or not (workdir / runs.SWEEP).exists():
+        chosen = tuple(itertools.product([row.name for row in _rows(values)], _seeds(values.seeds)))
+        return runs.Sweep(_table(values), _scale(values), _different(values), chosen)
+    sweep = dataclasses.replace(runs.read_sweep(workdir), jobs={})
+    if not (values['rows'].present or values['seeds'].present):
+        return sweep
+    rows, seeds = (dict.fromkeys(part) for part in zip(*sweep.runs, strict=True))
+    if values['rows'].present:
+        rows = [row.name for row in tables.rows(sweep.table, values.rows)]
+    if values['seeds'].present:
+        seeds = _seeds(values.seeds)
+    return dataclasses.replace(sweep, runs=tuple(itertools.product(rows, seeds)))
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:

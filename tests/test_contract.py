@@ -139,7 +139,8 @@ LOCAL, SPARSE, LINEAR, CHUNKED = (
 )  # fmt: skip
 # Every norm with every kind of positions; the values of the other axes are dealt out among these models.
 BESIDE = {
-    ('post', 'sinusoidal'): MARIAN,
+    # The paper's.
+    ('post', 'sinusoidal'): {},
     ('post', 'learned'): TORCH | GELU | DECODER_TIED | FFN_BIASES,
     ('post', 'rotary'): GPTJ | LOCAL | RMSNORM,
     ('post', 'relative'): SWIGLU | UNTIED | NO_BIASES,
@@ -158,6 +159,7 @@ VARIANTS = [
     {'model.norm': norm, 'model.positions': positions} | others
     for (norm, positions), others in BESIDE.items()
 ]
+VARIANTS.append(MARIAN)
 # The two forms share their layers, so that a text needs no pairs of norm and positions.
 VARIANTS += [
     LANGUAGE | {key: value for key, value in variant.items() if key not in ONLY_PAIR}

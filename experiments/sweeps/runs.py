@@ -212,7 +212,7 @@ class RunState(NamedTuple):
     run: SweepRun
     state: str  # one of STATES
     step: int
-    seconds_per_step: float | None  # of updates only
+    seconds_per_step: float | None  # with evaluations
     error: str
 
 
@@ -290,7 +290,7 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
 
 
 def seconds_left(states: Sequence[RunState]) -> list[float | None]:
-    """Estimates the seconds of each run's remaining updates, at its own speed or else the others' mean."""
+    """Estimates the seconds that each run still takes, at its own speed or else the others' mean."""
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
     mean = statistics.mean(known) if known else None
 

@@ -90,10 +90,6 @@ def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str,
     return base
 
 
-def _derived_values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    return configs.flatten(configs.resolve_values(_values(scale, different)))
-
-
 @functools.lru_cache
 def _file_values(file: str) -> dict[str, object]:
     return configs.present_values(importlib.import_module(f'configs.{file}').get_config())
@@ -131,28 +127,40 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     Numbers are in proportion to that base as changed by `different`; at the row's own scale only
     `train.steps` is.
     """
-    changed = {}
-    for name, value in row.changes.items():
-        if value is None:
-            raise ConfigError(f'{name}=None: a row gives values')
-        # A file of a user can have an earlier name.
-        key = declare.check_name(configs.OPTIONS, name)
-        changed[key] = declare.check_value(configs.OPTIONS, key, value)
+    changed = _checked(row.changes)
     for name in row.at_scale:
         if name not in SCALES and not user_files.is_file(name):
             raise ConfigError(f'at_scale={name!r}: choose one of {", ".join(SCALES)}, or a config file')
     is_own_scale = row.scale in (scale, None)
-    further = {key: value for key, value in row.at_scale.get(scale, {}).items() if key not in different}
+    own_changes = _checked(row.at_scale.get(scale, {}))
+    further = {key: value for key, value in own_changes.items() if key not in different}
     if row.scale is None:
         return changed | further
     proportional = ('train.steps',) if is_own_scale else PROPORTIONAL
-    own, base = _derived_values(row.scale), _derived_values(scale, different)
-    for key in changed.keys() & proportional:
+    own, base = _values(row.scale), _values(scale, different)
+    keys = changed.keys() & proportional
+    if any(None in (own[key], base[key]) for key in keys):
+        # Such as d_k, which follows from others.
+        own, base = (configs.flatten(configs.resolve_values(values)) for values in (own, base))
+    for key in keys:
         before, after = own[key], base[key]
         scaled = changed[key] * after / before if before else changed[key]
         # A count never falls below one, even if base has few heads.
         changed[key] = max(1, round(scaled)) if isinstance(before, int) else round(scaled, 6)
     return changed | further
+
+
+def _checked(changes: Mapping[str, object]) -> dict[str, object]:
+    """Returns the changes of a row, which can have earlier names, with present ones."""
+    checked = {}
+    for name, value in changes.items():
+        key = declare.check_name(configs.OPTIONS, name)
+        if value is None:
+            raise ConfigError(f'{name}=None: a row gives values')
+        if key in checked:
+            raise ConfigError(f'{name}: given twice')
+        checked[key] = declare.check_value(configs.OPTIONS, key, value)
+    return checked
 
 
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
@@ -177,10 +185,10 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     if not user_files.is_file(scale):
         file, of_scale = f'configs/{SCALES[scale].file}.py', SCALES[scale].changes
     used, table = configs.flatten(config(row, scale, different)), configs.OPTIONS
-    of_base = {
+    base_changes = {
         key: value
         for key, value in {**of_scale, **different}.items()
         if value == table[key].default or declare.has_meaning(table, used, key)
     }
-    changed = {**of_base, **changes(row, scale, different)}
+    changed = {**base_changes, **changes(row, scale, different)}
     return [f'--config={file}', *(f'--config.{key}={value}' for key, value in changed.items())]

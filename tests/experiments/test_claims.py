@@ -515,7 +515,7 @@ def translator():
         patch.setattr(grammar, 'PAIRS', 5)
         real = grammar.trained
         model = real(2)
-        # One model stands for those of all seeds, which have one tokenizer.
+        # One model stands for every seed's; all have one tokenizer.
         patch.setattr(grammar, 'trained', lambda seed: model)
         yield model
         for cached in (real, grammar.questions):

@@ -679,18 +679,20 @@ def test_the_data_of_a_sweep_may_move(tmp_path):
 def test_a_folder_alone_continues_its_sweep(tmp_path, monkeypatch):
     missing = []
     monkeypatch.setattr(launch, 'on_this_machine', lambda runs, *_: missing.append(runs) or iter(()))
-    old = runs.Sweep('model.h=1,2', 'grammar', {'train.beta2': 0.9}, (('h=1', 1), ('h=2', 1), ('h=1', 2)))
+    begun = (('h=1', 1), ('h=2', 1), ('h=1', 2))
+    old = runs.Sweep('model.h=1,2,4', 'grammar', {'train.beta2': 0.9}, begun)
     runs.write_sweep(tmp_path, old)
     for flags, expected in (
         ((), [('h=1', 1), ('h=2', 1), ('h=1', 2)]),
         (('--seeds=3-3',), [('h=1', 3), ('h=2', 3)]),
-        (('--rows=h=2',), [('h=2', 1)]),
+        (('--rows=h=1',), [('h=1', 1), ('h=1', 2), ('h=1', 3)]),
+        (('--rows=h=4', '--seeds=1'), [('h=4', 1)]),
     ):
         assert sweep.main(['sweep', 'run', f'--workdir={tmp_path}', *flags]) == 1
         assert [(run.row, run.seed) for run in missing.pop()] == expected
     found = runs.read_sweep(tmp_path)
     assert (found.table, found.different) == (old.table, old.different)
-    assert found.runs == (*old.runs, ('h=1', 3), ('h=2', 3))
+    assert found.runs == (*old.runs, ('h=1', 3), ('h=2', 3), ('h=4', 1))
 
 
 def test_a_grid_can_grow(tmp_path):

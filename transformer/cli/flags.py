@@ -244,9 +244,13 @@ def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
 
 def parse_changes(words: Sequence[str]) -> dict[str, object]:
     """Parses flags `--set=OPTION=VALUE` into changes of a config, by option."""
-    pairs = parse_pairs('set', words).items()
-    names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
-    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}
+    changes = {}
+    for name, value in parse_pairs('set', words).items():
+        key = declare.check_name(configs.OPTIONS, name)
+        if key in changes:
+            raise ConfigError(f'--set={name}={value}: {key} is given twice')
+        changes[key] = declare.parse_value(configs.OPTIONS, key, value)
+    return changes
 
 
 def parse_numbers(flag: str, text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""Texts as tasks read them: batches cut to a table of positions, and datasets outside the cache.
+"""Texts as tasks read them: batches without the ends of very long texts, and datasets outside the cache.
 
 The latter are a work directory's copy of dev and test, and texts in a user's files.
 """
@@ -124,9 +124,9 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
     return shorter
 
 
-def cut_entry(config: Config, dataset: Dataset, split: str) -> dict[str, int]:
+def cut_entry(config: Config, dataset: Dataset, split: str, least: int = 0) -> dict[str, int]:
     """Returns the number of very long lines as an entry of the scores, or none if there are none."""
-    _, number = cut(dataset.splits[split], longest_read(config))
+    _, number = cut(dataset.splits[split], longest_read(config, least))
     return {'cut': number} if number else {}
 
 
@@ -152,11 +152,11 @@ def cut_rows(config: Config, rows: Sequence[list[int]], first: int | None = None
     return [row[:longest] for row in rows]
 
 
-def row_batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+def row_batches(config: Config, dataset: Dataset, split: str, least: int = 0) -> RowBatches:
     """Lays out a split's examples, whose texts are cut to `longest_read` outside training."""
     examples, train, training = dataset.splits[split], config.train, split == 'train'
     if not training:
-        examples = cut_with_warning(examples, longest_read(config), split)
+        examples = cut_with_warning(examples, longest_read(config, least), split)
     return RowBatches(examples, config.data, train.microbatches, train.seed, training)
 
 

@@ -141,10 +141,17 @@ def test_an_eighth_of_the_batch_has_equal_updates_or_equal_tokens(scale):
 
 
 def test_an_eighth_of_the_batch_is_one_of_any_config():
-    changed = {'train.microbatches': 1, 'data.batch_tokens': 4096}
-    base, *eighths = (scales.config(row, 'configs/news_small.py', changed) for row in tables.OMISSIONS[:3])
-    assert [config.data.batch_tokens for config in (base, *eighths)] == [4096, 512, 512]
-    assert [config.train.steps for config in (base, *eighths)] == [5000, 5000, 40_000]
+    for file, changed in (('news_small', {'data.batch_tokens': 4096}), ('tiny', {}), ('multi30k', {})):
+        base, *eighths = (scales.config(row, f'configs/{file}.py', changed) for row in tables.OMISSIONS[:3])
+        assert [8 * config.data.batch_tokens for config in eighths] == 2 * [base.data.batch_tokens]
+        assert [config.train.steps for config in eighths] == [base.train.steps, 8 * base.train.steps]
+
+
+def test_a_change_may_have_a_meaning_for_a_row_alone():
+    row = next(row for row in tables.ARCHITECTURES if row.name == 'gru')
+    assert scales.config(row, 'names', {'model.residual': True}).model.residual
+    (one_head,) = tables.rows('3', 'A1')
+    assert scales.config(one_head, 'grammar', {'model.h': 3}).model.h == 1
 
 
 @pytest.mark.parametrize('scale, base', [('captions', multi30k), ('names', names)])
@@ -304,6 +311,12 @@ def test_options_of_the_base_that_a_row_has_no_use_for_are_not_given():
 def test_a_users_row_can_have_the_earlier_name_of_an_option():
     row = tables.Row('mine', {'train.bleu_every': 50}, scale='grammar')
     assert scales.changes(row, 'grammar') == {'train.watch_every': 50}
+    at_scale = tables.Row('mine', {}, scale='grammar', at_scale={'grammar': {'train.bleu_every': 60}})
+    assert scales.changes(at_scale, 'grammar') == {'train.watch_every': 60}
+    assert scales.changes(at_scale, 'grammar', {'train.watch_every': 70}) == {}
+    twice = tables.Row('mine', {'train.bleu_every': 50, 'train.watch_every': 60}, scale='grammar')
+    with pytest.raises(ConfigError, match='train.watch_every: given twice'):
+        scales.changes(twice, 'grammar')
 
 
 def test_values_of_a_grid_with_blanks():

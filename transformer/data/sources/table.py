@@ -73,7 +73,8 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 def warn(data: Data, reading: Reading, split: str) -> None:
     """Warns of blank rows, and of pictures beside the training tables' that no table names."""
-    for path in {entries.find(data, one.name, split) for one in entries.parse(data, split, table=True)}:
+    paths = (entries.find(data, one.name, split) for one in entries.parse(data, split, table=True))
+    for path in dict.fromkeys(paths):
         if blank := sum(cells is None for _, cells in _every_row(path, None)):
             log.warning('%s: blank rows, left out: %d', path, blank)
     if split != 'train' or not reading.images():

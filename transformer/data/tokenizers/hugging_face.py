@@ -69,22 +69,25 @@ class HuggingFaceTokenizer(Tokenizer):
         self._begins_with_end = len(ids) > 1 and self._ours.get(ids[0]) == EOS
 
     @classmethod
-    def from_file(cls, content: str | bytes, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
+    def from_file(
+        cls, content: str | bytes, special: Mapping[int, str | None], name: str = 'tokenizer.json'
+    ) -> 'HuggingFaceTokenizer':
         """Reads a tokenizer.json.
 
         Args:
           special: the token that stands for each of our first pieces.
+          name: the file's, for errors.
 
         Raises:
           ConfigError: the file is damaged, or lacks one of these tokens.
         """
         try:
-            model = files.parse_json(content, dict, 'tokenizer.json')
+            model = files.parse_json(content, dict, name)
             vocabulary = cls(_content([], model))._tokenizer.get_vocab(with_added_tokens=True)
         except RuntimeError:
-            raise ConfigError('tokenizer.json: damaged, or of a kind that the library cannot read') from None
+            raise ConfigError(f'{name}: damaged, or of a kind that the library cannot read') from None
         if lacking := [token for token in special.values() if token is not None and token not in vocabulary]:
-            raise ConfigError(f'tokenizer.json: has no piece {lacking[0]}')
+            raise ConfigError(f'{name}: has no piece {lacking[0]}')
         first = [-1 if special[n] is None else vocabulary[special[n]] for n in sorted(special)]
         others = sorted(set(vocabulary.values()) - set(first))
         return cls(_content([*first, *others], model))

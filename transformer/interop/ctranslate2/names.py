@@ -10,7 +10,7 @@ FILE = 'model.bin'
 # SentencePiece models beside it: of the source or of both sides, and of the target.
 TOKENIZERS = 'sentencepiece.model', 'target_sentencepiece.model'
 SIDES = 'encoder', 'decoder'
-# Files of the library `tokenizers`: of single texts or of both sides, and of sides that differ.
+# The library `tokenizers`' files: for single texts or both sides, and for two different sides.
 TOKENIZER = 'tokenizer.json'
 OF_SIDES = 'source_tokenizer.json', 'target_tokenizer.json'
 # CTranslate2's names of our pieces that are no part of a text.

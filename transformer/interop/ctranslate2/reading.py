@@ -362,7 +362,7 @@ def _library_tokenizer(file: epath.Path, tokens: list[str], order: list[int]) ->
         raise ConfigError(f'{file.name}: missing')
     pieces = _without_unused(in_order(tokens, order))
     special = {n: None if re.fullmatch(r'<none \d+>', pieces[n]) else pieces[n] for n in (START, EOS, UNK)}
-    tokenizer = HuggingFaceTokenizer.from_file(file.read_bytes(), special)
+    tokenizer = HuggingFaceTokenizer.from_file(file.read_bytes(), special, file.name)
     if [tokenizer.name(n) for n in range(UNK + 1, tokenizer.size)] != pieces[UNK + 1 :]:
         raise ConfigError(f'{file.name}: has other pieces than the vocabulary')
     return tokenizer

@@ -126,7 +126,8 @@ def write(
     if isinstance(tokenizer, HuggingFaceTokenizer):
         names = [tokenizer.name(piece) for piece in (PAD, EOS, UNK)]
         content = tokenizer.model
-        if config.data.tokenizer == 'byte_bpe':
+        learned_here = config.data.tokenizer == 'byte_bpe' and config.data.tokenizer_model is None
+        if learned_here:
             content = _with_end(tokenizer, names[EOS], begins=kind.form == 'text')
     elif isinstance(tokenizer, SentencePieceTokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'pieces' else '<unk>']

@@ -194,9 +194,9 @@ def _pair_words(
 
 
 def _search(config: Config, tokenizer: Tokenizer) -> dict[str, object]:
-    """Returns the settings of the search, in which `tokenizer` is that of the texts that it writes."""
+    """Returns the settings of the search. `tokenizer` cuts the texts that the model writes."""
     decode, order = config.decode, their_order(tokenizer, tokenizer.size)
-    never = [[number] for number in order[[PAD, UNK]].tolist() if number >= 0]
+    forbidden = [[number] for number in order[[PAD, UNK]].tolist() if number >= 0]
     by_method = {
         'beam': {'num_beams': decode.beam, 'length_penalty': decode.alpha},
         'greedy': {'num_beams': 1},
@@ -205,7 +205,7 @@ def _search(config: Config, tokenizer: Tokenizer) -> dict[str, object]:
     settings = {
         'do_sample': decode.method == 'sample',
         **by_method[decode.method],
-        **({'bad_words_ids': never} if never else {}),
+        **({'bad_words_ids': forbidden} if forbidden else {}),
     }
     if not has(config, 'pair'):
         return settings | {'max_new_tokens': decode.extra_len}

@@ -29,7 +29,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out texts, of which it makes source and target.
 
     A row of running text is a text without the ends of documents, so long that its source fills
-    `data.row_len`. Whole documents are cut to the table of learned positions outside training.
+    `data.row_len`. Outside training, very long whole documents are cut.
     """
     data, train, training = config.data, config.train, split == 'train'
     texts, codec = dataset.splits[split], dataset.codecs['text']

@@ -53,8 +53,8 @@ def reading(config: Config) -> Reading:
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out rows of whole documents or, with `data.batching=running`, of running text.
 
-    Outside training, running text is read in adjacent windows, and whole documents are cut, with a warning,
-    to the table of learned positions. With `data.carry`, every split is read in streams.
+    Outside training, running text is read in adjacent windows, and very long whole documents are cut, with a
+    warning. With `data.carry`, every split is read in streams.
     """
     data, train, training = config.data, config.train, split == 'train'
     documents = dataset.splits[split]

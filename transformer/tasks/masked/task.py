@@ -44,7 +44,7 @@ def reading(config: Config) -> Reading:
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out texts or pairs with hidden pieces.
 
-    Outside training, texts are cut to the table of learned positions.
+    Outside training, very long texts are cut.
     """
     train, codec = config.train, dataset.codecs['text']
     ordinary = codec.ordinary_pieces()

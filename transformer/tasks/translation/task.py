@@ -10,7 +10,7 @@ from etils import epy
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import Batches, RowBatches
+from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.generated.grammar import sentences as grammar
@@ -47,10 +47,7 @@ def reading(config: Config) -> Reading:
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Lays out pairs, bucketed by length or packed into rows. Outside training, very long ones are cut."""
-    train, pairs = config.train, dataset.splits[split]
-    if split != 'train':
-        pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
-    return RowBatches(pairs, config.data, train.microbatches, train.seed, split == 'train')
+    return text_input.row_batches(config, dataset, split, _longest_output(config))
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -61,14 +58,13 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     on_cut = functools.partial(warn_of_cut, split=split)
     on_done = counting(progress, 'translations', len(texts['source']))
     translations = translate(trained, texts['source'], on_cut=on_cut, on_done=on_done, **decode)
-    read, number_cut = text_input.cut(dataset.splits[split], longest_read(config))
-    rows = RowBatches(read, config.data, config.train.microbatches, config.train.seed, False)
+    rows = batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     source_language, target_language = config.data.source_language, config.data.target_language
     progress('BLEU', 0, 0)
     scores = {
         **means,
-        **({'cut': number_cut} if number_cut else {}),
+        **text_input.cut_entry(config, dataset, split, _longest_output(config)),
         'bleu': bleu.score_all(translations, texts['target'], (source_language, target_language)),
     }
     if bleu.has_words(source_language):
@@ -81,9 +77,8 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     return Scored(scores, {'decode': decode}, translations)
 
 
-def longest_read(config: Config) -> int:
-    """Returns the number of pieces to which an evaluation cuts a side before it computes the loss."""
-    return text_input.longest_read(config, config.decode.max_source_len + config.decode.extra_len)
+def _longest_output(config: Config) -> int:
+    return config.decode.max_source_len + config.decode.extra_len
 
 
 def pronoun_accuracy(translations: Sequence[str]) -> float:
