@@ -57,6 +57,12 @@ def sets(changes: dict[str, object]) -> list[str]:
     return [f'--set={key}={value}' for key, value in changes.items()]
 
 
+def resized(call: list[str], steps: int, checkpoint_every: int) -> list[str]:
+    """Returns the options of a sweep with other numbers of updates."""
+    sizes = {'train.steps': steps, 'train.checkpoint_every': checkpoint_every}
+    return [word for word in call if word.split('=')[1] not in sizes] + sets(sizes)
+
+
 def states(workdir: pathlib.Path) -> dict[str, runs.RunState]:
     found = runs.states(runs.read_sweep(workdir), workdir)
     return {state.run.name: state for state in found}
@@ -182,8 +188,8 @@ ON_SLURM = ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
 
 def test_ctrl_c_saves(call, tmp_path):
     """The run is where it stopped."""
-    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=50000']
-    words += ['--set=train.checkpoint_every=50000', f'--workdir={tmp_path}']
+    call = [*resized(call, 50_000, 50_000), '--rows=base', f'--workdir={tmp_path}']
+    words = ['-m', 'experiments.sweep', 'run', *call]
     process = subprocess.Popen(
         [sys.executable, *words], cwd=launch.ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -200,8 +206,8 @@ def test_ctrl_c_saves(call, tmp_path):
 
 def test_sigterm_saves_where_sigint_is_ignored(call, tmp_path):
     """As in what a script starts with `&`; the run compiles, and a second SIGTERM does not leave it."""
-    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=50000']
-    words += ['--set=train.checkpoint_every=50000', f'--workdir={tmp_path}']
+    call = [*resized(call, 50_000, 50_000), '--rows=base', f'--workdir={tmp_path}']
+    words = ['-m', 'experiments.sweep', 'run', *call]
     process = subprocess.Popen(
         ['sh', '-c', 'trap "" INT; exec "$@"', 'sh', sys.executable, *words],
         cwd=launch.ROOT,
@@ -269,7 +275,7 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
 @needs_slurm
 def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
     """With the parameters of a run that nothing interrupted; only the preemption made it save."""
-    call = [*call, '--rows=A1', '--set=train.steps=150', '--set=train.checkpoint_every=1000']
+    call = [*resized(call, 150, 1000), '--rows=A1']
     assert sweep.main(['sweep', 'run', *call, f'--workdir={tmp_path / "once"}']) == 0
     workdir = tmp_path / 'preempted'
     assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0

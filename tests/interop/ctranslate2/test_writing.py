@@ -386,13 +386,15 @@ def test_the_command(tmp_path, capsys):
     for wrong, part in (
         ([f'--output={out}'], 'exists'),
         ([f'--output={tmp_path / "x"}', '--quantization=int4'], '--quantization=int4'),
-        ([f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
         ([f'--output={tmp_path / "x"}', '--checkpoint=latest,latest'], '--checkpoint'),
         ([f'--output={tmp_path / "x"}', f'--check={empty}'], f'--check={empty}'),
         ([], '--output'),
     ):
         assert main.main([*call, *wrong]) == 2
         assert part in capsys.readouterr().err
+    unknown = [word for word in call if not word.startswith('--format=')]
+    assert main.main([*unknown, f'--output={tmp_path / "x"}', '--format=x']) == 2
+    assert '--format=x; choose' in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out', 'empty'}
     parser = dataclasses.replace(run.config.train, task='parsing')
     with pytest.raises(ConfigError, match='--check=x: .*task=parsing'):
