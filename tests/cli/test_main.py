@@ -1131,7 +1131,7 @@ def test_from_python_with_a_relative_path(monkeypatch, trained):
     assert translator.translate(['one'], **numpys) == translator.translate(['one'], beam=1, alpha=0.6)
 
 
-def test_config_prints_all_options_and_differences(capsys):
+def test_config_prints_all_options_and_differences(capsys, trained):
     assert run.main(['run.py', 'config', '--config=configs/big.py']) == 0
     whole = capsys.readouterr().out
     assert 'model.d_model = 1024' in whole and 'decode.alpha = 0.6' in whole
@@ -1140,6 +1140,8 @@ def test_config_prints_all_options_and_differences(capsys):
     assert run.main(['run.py', 'config', '--config=configs/base.py', '--diff', '--config.model.h=4']) == 0
     changed = capsys.readouterr().out.splitlines()
     assert [line.split(' = ')[0] for line in changed] == ['model.h', 'model.d_k', 'model.d_v']
+    assert run.main(['run.py', 'config', f'--workdir={trained}']) == 0
+    assert f'model.d_model = {TINY["model.d_model"]} ' in capsys.readouterr().out
 
 
 def test_help_names_every_command(capsys):

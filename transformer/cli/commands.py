@@ -115,7 +115,7 @@ FLAGS = {
 # How the answers of tasks' verbs are written, and with which flags.
 WRITERS = {
     'hypotheses': (run.write_answers, ('scores', 'json')),
-    'words': (run.write_answers, ('json',)),
+    'columns': (run.write_answers, ('json',)),
     'vectors': (run.write_answers, ()),
     'likelihoods': (run.write_likelihoods, ('json',)),
     'figure': (run.draw_attention, ()),

@@ -68,8 +68,10 @@ def find_config(name: str) -> str:
     if stem not in known:
         of_path = pathlib.PurePath(stem).name
         near = [of_path] if of_path in known else difflib.get_close_matches(of_path, known)
-        hint = f'did you mean {" or ".join(f"--config={one}" for one in near)}?' if near else ''
-        raise ConfigError(f'--config={name}: no such file; {hint or f"known by name: the files in {folder}"}')
+        hint = f'known by name: the files in {folder}'
+        if near:
+            hint = f'did you mean {" or ".join(f"--config={one}" for one in near)}?'
+        raise ConfigError(f'--config={name}: no such file; {hint}')
     return os.path.relpath(known[stem]) if folder.parent == pathlib.Path.cwd() else str(known[stem])
 
 

@@ -28,8 +28,8 @@ class TaskCommand(NamedTuple):
       of_files: the verb for files, if a command that reads lines answers files, too, where a call names some.
       together: the flag that needs the answers to all files at once, if any. Without it, each part of the
         files is answered when it is done.
-      writes: lists of `hypotheses` (with --scores and --json); a line for each of a text's `words`; `vectors`
-        as JSON; `likelihoods` of given texts; or a `figure`.
+      writes: lists of `hypotheses` (with --scores and --json); `columns`, a line for each word (with --json);
+        `vectors` as JSON; `likelihoods` of given texts; or a `figure`.
       engines: whether another program can search in place of ours (--engine); its verb is `hypotheses`.
       note: the end of its help.
     """
@@ -43,7 +43,7 @@ class TaskCommand(NamedTuple):
     reads: Literal['lines', 'files', 'none'] = 'lines'
     of_files: str = ''
     together: str = ''
-    writes: Literal['hypotheses', 'words', 'vectors', 'likelihoods', 'figure'] = 'hypotheses'
+    writes: Literal['hypotheses', 'columns', 'vectors', 'likelihoods', 'figure'] = 'hypotheses'
     engines: bool = False
     note: str = ''
 

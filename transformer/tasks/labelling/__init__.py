@@ -5,7 +5,7 @@ from transformer.tasks.commands import TaskCommand
 COMMANDS = {
     'label': TaskCommand(
         'Write each word of standard input with a tab and its tag; a blank line follows each line.',
-        writes='words',
+        writes='columns',
         examples=('echo "The dog sleeps ." | {} label --workdir=FOLDER',),
     )
 }
