@@ -134,6 +134,13 @@ def test_a_long_text_keeps_its_end(caplog):
     dataset = dataset_of(pixels[:2], ['a' * 40, 'b'])
     text = task_of(config_of()).batches(config_of(), dataset, 'dev').batch(0)['text'].tokens
     assert text[0, 23] == EOS and text[0, 22] == CODEC.encode('a')[0]
+    # Without a table of positions, attention over a longer text might not fit into memory.
+    waves = config_of(model__positions='sinusoidal')
+    longer = task_of(waves).batches(waves, dataset_of(pixels[:2], ['a' * 1500, 'b']), 'dev')
+    (ends,) = [
+        row for n in range(longer.steps_per_epoch) for row in longer.batch(n)['text'].tokens if row[30]
+    ]
+    assert np.count_nonzero(ends) == 1024 and ends[1023] == EOS
     found = vectors.embed(trained(), ['a' * 40, 'a' * 23], first=6)
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
     assert any('line 7:' in message and '24 of its 41' in message for message in caplog.messages)
