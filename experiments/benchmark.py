@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from experiments.compiled import kernels, lower, peers, tpu
 from experiments.speed import data as pipeline
-from experiments.speed import interleaved, search, training, updates
+from experiments.speed import gpu, interleaved, search, training, updates
 from experiments.speed.interleaved import check_output, print_comparison, write_output
 from experiments.tables import scales
 from transformer import config as configs
@@ -50,8 +50,8 @@ RECURRENT = {
     'model.alignment': 'general',
     **SIZES,
 }
-# Sizes of the model that is compiled for TPUs: 192 rows of 128 tokens per side.
-TPU_SIZES = {
+# Sizes of the model on TPUs and GPUs: 192 rows of 128 tokens per side.
+ACCELERATOR_SIZES = {
     'data.batching': 'packed',
     'data.row_len': 128,
     'data.max_len': 128,
@@ -112,12 +112,20 @@ def benchmark_train(call: Call) -> None:
     write_output(flags.output, report)
 
 
+def benchmark_gpu(call: Call) -> None:
+    """Times our updates on a GPU, in several ways, and PyTorch's compiled updates, in turns."""
+    file, changes, config = _accelerator_config(call)
+    gpu.prepare()
+    report = gpu.measure(config, file, call.flags.rounds, call.flags.updates)
+    write_output(call.flags.output, {'config': file, 'changes': changes, **report})
+
+
 def benchmark_decode(call: Call) -> None:
     """Times our beam search and other libraries' searches, with the same weights, in turns."""
     flags = call.flags
     check_output(flags.output)
-    if parallel.platform() != 'cpu':
-        raise ConfigError(f'{parallel.platform()}: the peers run on CPUs; set JAX_PLATFORMS=cpu')
+    if parallel.platform() == 'tpu':
+        raise ConfigError('tpu: the peers run on CPUs and GPUs; set JAX_PLATFORMS=cpu')
     if (flags.workdir is None) != (flags.input is None):
         raise ConfigError('--workdir and --input: give both or neither')
     if flags.workdir is not None:
@@ -131,7 +139,9 @@ def benchmark_decode(call: Call) -> None:
     config = trained.config
     if config.decode.method != 'beam':
         raise ConfigError(f'decode.method={config.decode.method}: only beam search is timed')
-    print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
+    cores, device = f'{os.cpu_count()} processors', parallel.devices()[0]
+    where = cores if device.platform == 'cpu' else device.device_kind
+    print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {where}')
     outputs = {}
     with search.others(trained) as theirs:
         translators = {'ours': search.ours(trained), **theirs}
@@ -151,10 +161,10 @@ def benchmark_decode(call: Call) -> None:
     write_output(flags.output, {'what': what, **comparison, 'same': same, 'sentences': len(rows)})
 
 
-def _tpu_sizes(file: str, changes: Mapping[str, object]) -> dict[str, object]:
-    """Returns the `TPU_SIZES` that have a meaning in a file's config with these changes."""
-    values = configs.present_values(arguments.read_config_file(file)) | TPU_SIZES | changes
-    return {key: size for key, size in TPU_SIZES.items() if has_meaning(configs.OPTIONS, values, key)}
+def _accelerator_sizes(file: str, changes: Mapping[str, object]) -> dict[str, object]:
+    """Returns the `ACCELERATOR_SIZES` that have a meaning in a file's config with these changes."""
+    values = configs.present_values(arguments.read_config_file(file)) | ACCELERATOR_SIZES | changes
+    return {key: size for key, size in ACCELERATOR_SIZES.items() if has_meaning(configs.OPTIONS, values, key)}
 
 
 def _size(config: Config) -> str:
@@ -166,13 +176,13 @@ def _size(config: Config) -> str:
     return f'{rows} x {length} tokens{sides}, {config.model.vocab_size:,} pieces'
 
 
-def _tpu_config(call: Call) -> tuple[str, Mapping[str, object], Config]:
+def _accelerator_config(call: Call) -> tuple[str, Mapping[str, object], Config]:
     """Returns the file of the config to compile, its changes, and the config."""
     check_output(call.flags.output)
     file, changes = call.flags.config, parse_changes(call.flags.set)
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
-    changes = _tpu_sizes(file, changes) | changes
+    changes = _accelerator_sizes(file, changes) | changes
     return file, changes, arguments.config(call._replace(file=file, changes=changes))
 
 
@@ -185,7 +195,7 @@ def _has_compiler() -> bool:
 
 def benchmark_kernels(call: Call) -> None:
     """Counts the cycles of attention's kernels on TPUs, for the rows of one chunk of an update."""
-    file, changes, config = _tpu_config(call)
+    file, changes, config = _accelerator_config(call)
     if config.model.kind != 'transformer':
         raise ConfigError(f'--config={file}: model.kind={config.model.kind!r} has no such kernels')
     if not _has_compiler():
@@ -210,7 +220,7 @@ def benchmark_kernels(call: Call) -> None:
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints their cost on each device."""
     sentences = parse_numbers('sentences', call.flags.sentences)
-    file, changes, config = _tpu_config(call)
+    file, changes, config = _accelerator_config(call)
     if not _has_compiler():
         return
     tpu.prepare()
@@ -280,6 +290,12 @@ COMMANDS = {
         benchmark_train,
         ('models', 'data', 'rounds', 'updates', 'profile', 'output'),
         examples=('{} train --models=run,grammar', '{} train --models=multi30k --data=FOLDER'),
+    ),
+    'gpu': Command(
+        "Updates on this GPU, in several ways, beside PyTorch's compiled updates (if installed).",
+        benchmark_gpu,
+        ('config', 'set', 'rounds', 'updates', 'output'),
+        examples=('{} gpu', '{} gpu --config=configs/big.py --set=data.batch_tokens=12288'),
     ),
     'decode': Command(
         'Beam search, beside the searches of Hugging Face and CTranslate2 (if installed).',

@@ -1,20 +1,32 @@
 """Eight fake devices, strict broadcasting, a cache of its own."""
 
+import importlib.metadata
 import os
 import pathlib
 import shutil
 import signal
 
-# Tests compile much and compute little: the fastest compilation is the fastest test. Of these flags the
-# first two take 40 % of its time each; with the third it works in one thread, with less to do in all.
-FLAGS = [
-    '--xla_force_host_platform_device_count=8',
-    '--xla_backend_optimization_level=0',
-    '--xla_cpu_use_fusion_emitters=false',
-    '--xla_cpu_parallel_codegen_split_count=1',
-]
-os.environ['JAX_PLATFORMS'] = 'cpu'
-os.environ['XLA_FLAGS'] = ' '.join([os.environ.get('XLA_FLAGS', ''), *FLAGS])
+# Tests compile much and compute little: the fastest compilation is the fastest test. Level 0 and no fusion
+# emitters take 40 % of its time each; with one part it works in one thread, with less to do in all.
+FLAGS = {
+    'cpu': [
+        '--xla_force_host_platform_device_count=8',
+        '--xla_backend_optimization_level=0',
+        '--xla_cpu_parallel_codegen_split_count=1',
+    ],
+    # Products in float32, not TF32, which Triton's have too, and sums in an order that stays.
+    'cuda': ['--xla_gpu_enable_triton_gemm=false', '--xla_gpu_deterministic_ops=true'],
+}
+if int(importlib.metadata.version('jaxlib').split('.')[1]) < 11:
+    # XLA ends a process that names a flag that it no longer has.
+    FLAGS['cpu'].append('--xla_cpu_use_fusion_emitters=false')
+# On a GPU JAX_PLATFORMS=cuda,cpu: callbacks need the CPU.
+PLATFORM = os.environ.setdefault('JAX_PLATFORMS', 'cpu').partition(',')[0]
+os.environ['XLA_FLAGS'] = ' '.join([os.environ.get('XLA_FLAGS', ''), *FLAGS.get(PLATFORM, [])])
+if PLATFORM == 'cuda':
+    os.environ['NVIDIA_TF32_OVERRIDE'] = '0'
+    # Several processes share the GPU.
+    os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -49,6 +61,10 @@ def pytest_collection_modifyitems(items):
     folder = pathlib.Path(__file__).parent
     place = {folder / f'{name}.py': number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path, len(LONG)))
+    if PLATFORM != 'cpu':
+        for item in items:
+            if item.get_closest_marker('cpu'):
+                item.add_marker(pytest.mark.skip(reason='needs JAX_PLATFORMS=cpu'))
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -21,13 +21,18 @@ from transformer.tokens import EOS, PAD, START
 BATCH = 64  # sentences
 
 
-def of_library(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
-    """Writes the model to `folder`, and returns MarianMTModel's search, in batches of similar lengths."""
+def of_library(config: Config, params: Mapping, folder: pathlib.Path, device: str = 'cpu') -> Search:
+    """Writes the model to `folder`, and returns MarianMTModel's search, in batches of similar lengths.
+
+    On CPUs it computes in float32, on a GPU (`device='cuda'`) in the model's type.
+    """
     torch.set_num_threads(os.cpu_count())
     folder.mkdir()
-    # Its tokenizer is not used.
-    hugging_face.write(config, params, ByteTokenizer(), epath.Path(folder))
-    model = MarianMTModel.from_pretrained(str(folder)).eval()
+    # Its tokenizers are not used.
+    codecs = dict.fromkeys(('source', 'target'), ByteTokenizer())
+    hugging_face.write(config, params, codecs, epath.Path(folder))
+    dtype = torch.float32 if device == 'cpu' else getattr(torch, config.model.dtype)
+    model = MarianMTModel.from_pretrained(str(folder)).eval().to(device, dtype)
     model.generation_config = GenerationConfig(
         pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=START
     )
@@ -46,7 +51,7 @@ def of_library(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
 
     def translate_batch(rows: Sequence[list[int]]) -> list[list[int]]:
         longest = max(map(len, rows))
-        tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+        tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows], device=device)
         with torch.inference_mode():
             outputs = model.generate(
                 input_ids=tokens,

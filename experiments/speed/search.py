@@ -29,6 +29,8 @@ OTHERS = {
     ENGINE: ('ctranslate2',),
     'Hugging Face': ('torch', 'transformers'),
 }
+# CTranslate2's wheels need the libraries of an older CUDA than JAX's.
+ON_GPU = ('Hugging Face',)
 
 
 def untrained(config: Config) -> Trained:
@@ -62,23 +64,25 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
 
     Each runs in its own process, because two CTranslate2 models in one process take twice as long.
     """
-    installed = [name for name, needed in OTHERS.items() if all(map(importlib.util.find_spec, needed))]
-    if missing := [name for name in OTHERS if name not in installed]:
+    on_gpu = parallel.platform() == 'gpu'
+    compared = {name: OTHERS[name] for name in (ON_GPU if on_gpu else OTHERS)}
+    installed = [name for name, needed in compared.items() if all(map(importlib.util.find_spec, needed))]
+    if missing := [name for name in compared if name not in installed]:
         print(f"{'; '.join(missing)}: skipped, not installed: pip install '.[bench]'")
     model = trained.config, jax.device_get(trained.params)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         yield {
-            name: subprocesses.start(stack, _make_search, name, *model, folder / str(number))
+            name: subprocesses.start(stack, _make_search, name, *model, folder / str(number), on_gpu)
             for number, name in enumerate(installed)
         }
 
 
-def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> Search:
+def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Path, on_gpu: bool) -> Search:
     if name == 'Hugging Face':
         from experiments.speed import hugging_face_search
 
-        return hugging_face_search.of_library(config, params, folder)
+        return hugging_face_search.of_library(config, params, folder, 'cuda' if on_gpu else 'cpu')
     from experiments.speed import ctranslate2_search
 
     if name == ENGINE:

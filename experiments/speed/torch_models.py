@@ -1,12 +1,11 @@
 """PyTorch's Transformer and LSTM, to compare the speed of updates (extra `bench`)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
-from experiments.speed.interleaved import Timed
 from transformer.config import Config
 from transformer.tokens import PAD, Batch
 
@@ -87,20 +86,30 @@ class Transformer(nn.Module):
         return x @ self.embedding.weight.T
 
 
-def make_passes(config: Config, batches: Sequence[Batch], dtype: str) -> Timed:
-    """Returns passes through batches, each an update of `Seq2Seq` or `Transformer` on all processors."""
+def make_passes(
+    config: Config, batches: Sequence[Batch], dtype: str, device: str = 'cpu'
+) -> Callable[[int], int | None]:
+    """Returns passes through batches, each an update of `Seq2Seq` or `Transformer`.
+
+    On CPUs they use all processors. On a GPU (`device='cuda'`) the loss is compiled, and a pass returns the
+    most bytes that have been allocated so far.
+    """
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(config.train.seed)
     recurrent, train = config.model.kind == 'recurrent', config.train
-    model = (Seq2Seq if recurrent else Transformer)(config).train()
+    model = (Seq2Seq if recurrent else Transformer)(config).train().to(device)
     adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
-    placed = [place(batch, recurrent) for batch in batches]
+    placed = [[array.to(device) for array in place(batch, recurrent)] for batch in batches]
+    loss_of = torch.compile(loss) if device == 'cuda' else loss
 
-    def run(passes: int) -> None:
+    def run(passes: int) -> int | None:
         for batch in placed * passes:
             adam.zero_grad(set_to_none=True)
-            loss(model, batch, dtype, train.eps_ls).backward()
+            loss_of(model, batch, dtype, train.eps_ls).backward()
             adam.step()
+        if device == 'cuda':
+            torch.cuda.synchronize()
+            return torch.cuda.max_memory_allocated()
 
     return run
 
@@ -115,9 +124,9 @@ def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
     return source, before, *([unread] if unread.any() else []), target
 
 
-def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], dtype: str, eps_ls: float) -> torch.Tensor:
+def loss(model: nn.Module, batch: Sequence[torch.Tensor], dtype: str, eps_ls: float) -> torch.Tensor:
     """Computes the mean cross-entropy of the target tokens of a batch from `place`."""
     *arguments, target = batch
-    with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
+    with torch.autocast(target.device.type, torch.bfloat16, enabled=dtype == 'bfloat16'):
         logits = model(*arguments).flatten(0, 1)
         return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=PAD, label_smoothing=eps_ls)

@@ -17,6 +17,7 @@ import pytest
 from experiments import benchmark
 from experiments.speed import data as pipeline
 from experiments.speed import (
+    gpu,
     interleaved,
     matrix_products,
     subprocesses,
@@ -25,6 +26,7 @@ from experiments.speed import (
 )
 from experiments.sweeps import cost as plan
 from transformer import config as configs
+from transformer import parallel
 from transformer.nn import cost, models
 from transformer.tokens import Tokens
 
@@ -207,9 +209,9 @@ def test_the_peer_reads_the_tokens_before(time_major):
 
 
 def test_sizes_on_tpus_that_mean_nothing_to_a_task():
-    of_images = benchmark._tpu_sizes('configs/vit_pictures.py', {})
+    of_images = benchmark._accelerator_sizes('configs/vit_pictures.py', {})
     assert of_images == {'data.batch_tokens': 192 * 128, 'model.dtype': 'bfloat16'}
-    assert benchmark._tpu_sizes('configs/bert_grammar.py', {}) == benchmark.TPU_SIZES
+    assert benchmark._accelerator_sizes('configs/bert_grammar.py', {}) == benchmark.ACCELERATOR_SIZES
 
 
 def test_an_updates_size():
@@ -314,6 +316,38 @@ def test_train_skips_a_model_without_its_corpus(corpus, capsys):
     assert re.fullmatch('multi30k: skipped.*--data.*\n', capsys.readouterr().out)
 
 
+def test_gpu(monkeypatch, tmp_path, capsys):
+    """On a processor in the place of a GPU, which has no `flash`."""
+    here = jax.devices('cpu')[:1]
+    monkeypatch.setattr(parallel, 'devices', lambda: here)
+    assert benchmark.main(['benchmark', 'gpu']) == 2
+    assert 'needs one GPU, found 1 x cpu' in capsys.readouterr().err
+    monkeypatch.setattr(parallel, 'platform', lambda: 'gpu')
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+    names = ['full, threefry']
+    monkeypatch.setattr(gpu, 'VARIANTS', {name: gpu.VARIANTS[name] for name in names})
+    monkeypatch.setattr(gpu, 'PEAKS', {here[0].device_kind: 1e12})
+    small = {**SMALL, 'data.batch_tokens': 32, 'model.N': 1, 'model.h': 2, 'model.d_ff': 16}
+    file, changes = tmp_path / 'gpu.json', [f'--set={key}={value}' for key, value in small.items()]
+    call = ['benchmark', 'gpu', '--rounds=2', '--updates=1', *changes]
+    assert benchmark.main([*call, f'--output={file}']) == 0
+    found, shown = json.loads(file.read_text()), capsys.readouterr().out
+    assert '8 x 4 tokens' in found['what'] and shown.count('of the peak') == 1
+    assert list(found['tokens_per_second']) == list(found['memory']) == names
+    config = configs.resolve_values({**benchmark.ACCELERATOR_SIZES, **small})
+    assert found['formula'] == cost.update_flops(config)
+    # Parameters, and Adam's two means of each gradient.
+    assert min(found['memory'].values()) > 3 * 4 * cost.model_parameters(config)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'peak'),
+    [('NVIDIA H200', 989e12), ('NVIDIA A100-SXM4-40GB', 312e12), ('Tesla T4', 65e12), ('NVIDIA L40S', None)],
+)
+def test_peaks_of_gpus(kind, peak):
+    assert gpu.peak_of(kind) == peak
+
+
 @pytest.mark.parametrize(
     'installed', [(), ('ctranslate2',), ('ctranslate2', 'torch', 'transformers')], ids=len
 )
@@ -412,7 +446,7 @@ def test_the_peer_has_our_size():
 @pytest.mark.parametrize(
     'words, named',
     [
-        ([], 'data, train, decode, tpu, kernels, peers'),
+        ([], 'data, train, gpu, decode, tpu, kernels, peers'),
         (['model'], "'model'"),
         (['data', '--pairs=0'], '--pairs=0'),
         (['tpu', '--pairs=9'], '--pairs'),

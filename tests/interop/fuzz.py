@@ -317,7 +317,7 @@ def main(kind: str, number: str, seed: str = '0') -> None:
     """Prints the damages after which a command failed, and how many ended how."""
     counts, before = Counter(), time.time()
     # Programs that compile quickly.
-    os.environ['XLA_FLAGS'] = '--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false'
+    os.environ['XLA_FLAGS'] = '--xla_backend_optimization_level=0'
     os.environ['JAX_PLATFORMS'] = 'cpu'
     with tempfile.TemporaryDirectory() as folder:
         os.environ['TRANSFORMER_CACHE'] = f'{folder}/cache'

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -308,6 +309,7 @@ def temporaries(kernel, length: int) -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     'model',
     [
@@ -323,6 +325,7 @@ def test_memory_does_not_grow_with_the_square_of_the_length(model):
     assert temporaries(self_attention(model), length) < 4 * length**2 / 2 < temporaries(full.FULL, length)
 
 
+@pytest.mark.cpu
 def test_flash_lowers_for_a_tpu():
     shapes = [jax.ShapeDtypeStruct((2, 200, 2, 64), jnp.float32)] * 3
     segments = jnp.ones((2, 200), jnp.int32)
@@ -346,20 +349,41 @@ def test_the_kernel_of_tpus_computes_full_attention(length, width, causal, block
     segments = np.ones((2, length), np.int32)
     segments[:, length // 3 :], segments[1, length - 20 :] = 2, 0
     rows = AttentionInputs(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
-    is_real = jnp.asarray(segments > 0)[..., None, None]
-    results = []
-    for attend in (full.attend, functools.partial(flash.splash, interpret=True)):
-
-        def score(query, key, value):
-            inputs = rows._replace(query=query, key=key, value=value)
-            outputs = jnp.where(is_real, attend(inputs, causal=causal), 0.0)
-            return jnp.sum(jnp.sin(outputs)), outputs
-
-        differentiate = jax.jit(jax.value_and_grad(score, (0, 1, 2), has_aux=True))
-        (_, outputs), gradients = differentiate(query, key, value)
-        results.append((outputs, *gradients))
+    splash = functools.partial(flash.splash, interpret=True)
+    results = (of_rows(attend, rows, causal) for attend in (full.attend, splash))
     for expected, found in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def of_rows(attend: Callable, rows: AttentionInputs, causal: bool) -> list[np.ndarray]:
+    """Computes the outputs that are not padding, and the gradients of a function of them."""
+    is_real = (rows.query_segments > 0)[..., None, None]
+
+    def score(*inputs):
+        outputs = attend(AttentionInputs(*inputs, *rows[3:5]), causal=causal).astype(jnp.float32)
+        outputs = jnp.where(is_real, outputs, 0.0)
+        return jnp.sum(jnp.sin(outputs)), outputs
+
+    differentiate = jax.jit(jax.value_and_grad(score, (0, 1, 2), has_aux=True))
+    (_, outputs), gradients = differentiate(*rows[:3])
+    return [np.asarray(x, np.float32) for x in (outputs, *gradients)]
+
+
+@pytest.mark.skipif(jax.default_backend() != 'gpu', reason='needs a GPU')
+@pytest.mark.parametrize('causal', [True, False])
+@pytest.mark.parametrize('length', [128, 200])
+def test_the_kernel_of_gpus_computes_full_attention(length, causal):
+    """Rows of two sentences and padding, in bfloat16, beside full attention to the same numbers."""
+    rng = np.random.default_rng(0)
+    inputs = [jnp.asarray(rng.normal(size=(2, length, 2, 64)), jnp.bfloat16) for _ in range(3)]
+    segments = np.ones((2, length), np.int32)
+    segments[:, length // 3 :], segments[1, length - 20 :] = 2, 0
+    same = jnp.asarray(segments)
+    exact = [x.astype(jnp.float32) for x in inputs]
+    expected = of_rows(full.attend, AttentionInputs(*exact, same, same), causal)
+    found = of_rows(flash.attend, AttentionInputs(*inputs, same, same), causal)
+    for theirs, ours in zip(expected, found, strict=True):
+        assert np.linalg.norm(ours - theirs) < 1e-2 * np.linalg.norm(theirs)
 
 
 def test_the_kernel_of_tpus_can_be_computed_again():
@@ -486,6 +510,7 @@ def test_flash_is_refused_where_no_device_has_it():
     assert configs.portable(config, 'tpu') == config
 
 
+@pytest.mark.cpu
 def test_flash_is_refused_where_jax_lacks_the_kernel_of_tpus(monkeypatch):
     monkeypatch.setitem(sys.modules, 'jax.experimental.pallas.ops.tpu', None)
     segments = jnp.asarray(SEGMENTS)

@@ -547,7 +547,8 @@ checkpoints.wait()
 
 
 def environment(**more: str) -> dict[str, str]:
-    return os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)} | more
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])])
+    return os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': path} | more
 
 
 def test_kill_in_a_save(tmp_path, opened):

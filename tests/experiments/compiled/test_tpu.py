@@ -224,7 +224,7 @@ def test_rematerialisation_needs_less_memory():
     pytest.importorskip('libtpu')
     tpu.prepare()
     small = {'model.N': 2, 'model.d_model': 128, 'model.vocab_size': 1000, 'data.pieces': 1000}
-    config = configs.resolve(configs.config_dict({**benchmark.TPU_SIZES, **small}))
+    config = configs.resolve(configs.config_dict({**benchmark.ACCELERATOR_SIZES, **small}))
 
     def temporaries(remat: bool) -> int:
         program = lower.update(configs.replace(config, {'model.remat': remat}), tpu.devices_of('v5e:1x1'))

@@ -1,0 +1,86 @@
+"""Times updates on a GPU: kernels, generators and rematerialisation, beside PyTorch's compiled updates."""
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Sequence
+
+from experiments.compiled import lower
+from experiments.speed import interleaved, subprocesses, updates
+from transformer import config as configs
+from transformer import parallel
+from transformer.cli.terminal import fold
+from transformer.config import Config, ConfigError
+from transformer.nn import cost
+from transformer.tokens import Batch
+
+# The sides of a comparison; the first is compared with each of the others.
+VARIANTS = {
+    'full, rbg': {'train.prng': 'rbg'},
+    'full, threefry': {'train.prng': 'threefry'},
+    'flash, rbg': {'train.prng': 'rbg', 'model.attention': 'flash'},
+    'full, rbg, remat': {'train.prng': 'rbg', 'model.remat': True},
+}
+# NVIDIA's data sheets: dense products of bfloat16 (the T4: float16) per second.
+PEAKS = {'H200': 989e12, 'H100': 989e12, 'A100': 312e12, 'L4': 121e12, 'T4': 65e12}
+
+
+def prepare() -> None:
+    """Leaves memory for PyTorch; must run before JAX looks for devices."""
+    os.environ.setdefault('XLA_PYTHON_CLIENT_PREALLOCATE', 'false')
+
+
+def peak_of(kind: str) -> float | None:
+    """Returns the peak FLOPs per second of a GPU such as `NVIDIA H200`, or None if it is not known."""
+    words = kind.replace('-', ' ').split()
+    return next((peak for name, peak in PEAKS.items() if name in words), None)
+
+
+def measure(config: Config, name: str, rounds: int, count: int) -> dict[str, object]:
+    """Times our updates and PyTorch's compiled ones of a batch of full rows, and prints and returns speeds.
+
+    Args:
+      count: the updates of each side in a round.
+    """
+    if parallel.platform() != 'gpu' or parallel.device_count() != 1:
+        found = f'{parallel.device_count()} x {parallel.platform()}'
+        raise ConfigError(f'needs one GPU, found {found}; CUDA_VISIBLE_DEVICES=0 chooses the first')
+    batch, kind = updates.random_batch(config), parallel.devices()[0].device_kind
+    rows, length = batch['target'].tokens.shape
+    what = f'updates of {name}: {rows} x {length} tokens a side, {config.model.vocab_size:,} pieces'
+    print(fold(f'{what}, {config.model.dtype}; {kind}, {rounds} rounds of {count}'), flush=True)
+    sides, memory = {}, {}
+    with contextlib.ExitStack() as stack:
+        if importlib.util.find_spec('torch'):
+            theirs = subprocesses.start(stack, _pytorch, config, [batch], config.model.dtype)
+        else:
+            theirs = None
+            print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
+        for variant, changes in VARIANTS.items():
+            own = configs.replace(config, changes)
+            memory[variant] = memory_of_update(own)
+            sides[variant] = updates.make_passes(own, [batch])
+        if theirs:
+            sides['PyTorch, compiled'] = theirs
+            memory['PyTorch, compiled'] = theirs(1)
+        comparison = interleaved.compare(interleaved.measure(sides, rounds, count), rows * length)
+    interleaved.print_comparison(comparison, 'tokens', {})
+    flops, peak = cost.update_flops(config), peak_of(kind)
+    for side, speed in comparison['tokens_per_second'].items():
+        used = f'{flops * speed / (rows * length) / peak:.1%} of the peak, ' if peak else ''
+        print(f'{side:<34} {1000 * rows * length / speed:.1f} ms, {used}{memory[side] / 2**30:.2f} GiB')
+    return {'what': what, 'device': kind, 'formula': flops, 'peak': peak, 'memory': memory, **comparison}
+
+
+def memory_of_update(config: Config) -> int:
+    """Returns the bytes that an update needs on the GPU; arrays changed in place count once."""
+    memory = lower.update(config, parallel.devices()).compile().memory_analysis()
+    kinds = ('argument', 'output', 'temp', 'generated_code')
+    needed = sum(getattr(memory, f'{kind}_size_in_bytes') for kind in kinds)
+    return needed - memory.alias_size_in_bytes
+
+
+def _pytorch(config: Config, batches: Sequence[Batch], dtype: str) -> interleaved.Timed:
+    from experiments.speed import torch_models
+
+    return torch_models.make_passes(config, batches, dtype, 'cuda')
