@@ -31,6 +31,15 @@ def test_a_training_without_scores_is_examined_by_its_curve(tmp_path):
     assert [finding.change for finding in found] == ['run train again', 'train.steps']
 
 
+def test_without_its_outputs_a_training_is_examined_by_its_curve(tmp_path, caplog):
+    scores = {'dev': {'checkpoint': 'latest', 'steps': [8500], 'lines_sha256': '0'}}
+    text = ''.join(json.dumps(line) + '\n' for line in LOSSES)
+    run = run_of(tmp_path, metrics__jsonl=text, result__json=json.dumps({'scores': scores}))
+    outcome, found = diagnose(run, 'dev', {})
+    assert (outcome.steps, outcome.entry) == (8500, {}) and found
+    assert 'dev.latest' in caplog.text
+
+
 @pytest.mark.parametrize(
     ('contents', 'split'),
     [({'splits': ()}, 'dev'), ({'splits': ('train', 'dev')}, 'test'), ({}, 'dev')],

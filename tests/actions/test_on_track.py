@@ -15,6 +15,7 @@ from etils import epath
 from transformer import config as configs
 from transformer.actions import on_track
 from transformer.actions import train as action
+from transformer.config import ConfigError
 from transformer.runs import curve, metrics_file
 from transformer.runs.workdir import Run
 from transformer.training.loop import Stopped
@@ -134,6 +135,26 @@ def test_progress_shows_the_reference_of_the_same_config_alone(committed):
     assert note({5: means[5], 7: 1.0}) == ''
     other = configs.replace(work.config, {'train.peak_lr': 0.01})
     assert on_track.notes(other, work.manifest, committed)({5: 1.0}) == ''
+
+
+@pytest.mark.parametrize(
+    'damage',
+    [
+        lambda folder: (folder / 'curve.json').write_text(''),
+        lambda folder: (folder / 'curve.json').write_text('{"params_sha256": "", "data": {}, "points": []}'),
+        lambda folder: (folder / 'result.json').unlink(),
+    ],
+    ids=['an empty curve', 'a curve without data', 'a curve alone'],
+)
+def test_a_damaged_reference_ends_no_training(committed, tmp_path, caplog, damage):
+    shutil.copytree(committed, tmp_path / 'results')
+    folder = next((tmp_path / 'results' / 'toy').iterdir())
+    damage(folder)
+    work = Run.open(committed.with_name('runs') / '1')
+    assert on_track.notes(work.config, work.manifest, tmp_path / 'results')({5: 1.0}) == ''
+    assert str(folder) in caplog.text
+    with pytest.raises(ConfigError, match=str(folder)):
+        on_track.references(work.config, work.manifest, tmp_path / 'results')
 
 
 def test_no_reference_for_other_data_or_four_options(committed):

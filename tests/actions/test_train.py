@@ -1,13 +1,20 @@
-"""Trainings that a signal stops while dev is scored."""
+"""Trainings that a signal stops while dev is scored, and what is recorded of a training."""
 
 import json
+import shutil
 import signal
+import statistics
 
 import pytest
 import toys
+from etils import epath
 
+from transformer import config as configs
 from transformer.actions import train as action
+from transformer.config import ConfigError
+from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.workdir import Run
 from transformer.training import loop
 
 STEPS, EVERY = 6, 2
@@ -30,10 +37,15 @@ def config(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def whole(config, tmp_path_factory):
+def finished(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp('whole') / 'w'
     action.train(config, folder, evaluate=False)
-    return record(folder)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def whole(finished):
+    return record(finished)
 
 
 def record(folder) -> tuple:
@@ -98,3 +110,51 @@ def test_a_signal_at_the_last_step_ends_the_command_before_it_scores(config, who
     monkeypatch.undo()
     action.train(config, tmp_path / 'w', evaluate=False)
     assert record(tmp_path / 'w') == whole
+
+
+def test_the_speed_leaves_out_compilation(finished):
+    """All batches have one shape, and each update is reported."""
+    lines = [json.loads(line) for line in (finished / 'metrics.jsonl').read_text().splitlines()]
+    assert ['tokens_per_second' in line for line in lines] == [False] + [True] * (STEPS - 1)
+    # The seconds have it.
+    assert lines[0]['seconds'] > 0
+    result = json.loads((finished / 'result.json').read_text())
+    speeds = [line['tokens_per_second'] for line in lines[1:]]
+    assert result['tokens_per_second'] == round(statistics.median(speeds), 1)
+
+
+def test_a_repeated_training_keeps_its_machine_speed_and_curve(config, finished, tmp_path, monkeypatch):
+    folder = tmp_path / 'w'
+    shutil.copytree(finished, folder)
+    before = {name: (folder / name).read_bytes() for name in ('result.json', 'curve.json')}
+    (folder / 'metrics.jsonl').unlink()
+    elsewhere = {'versions': {'jax': '9'}, 'hardware': {'platform': 'tpu'}}
+    monkeypatch.setattr(action.process, 'environment', lambda: elsewhere)
+    action.train(config, folder, evaluate=False)
+    assert json.loads((folder / 'result.json').read_text()) == json.loads(before['result.json'])
+    assert (folder / 'curve.json').read_bytes() == before['curve.json']
+
+
+def test_scores_stay_only_with_the_options_that_made_them(config, finished, tmp_path):
+    folder = tmp_path / 'w'
+    shutil.copytree(finished, folder)
+    scored = action.train(config, folder)
+    assert scored['evaluated'] and scored['scores']['dev']['bleu']
+    assert action.train(config, folder, evaluate=False)['scores'] == scored['scores']
+    other = configs.replace(config, {'decode.extra_len': 3})
+    unscored = action.train(other, folder, evaluate=False)
+    assert (unscored['evaluated'], unscored['scores']) == (False, {})
+    assert unscored['config']['decode']['extra_len'] == 3
+
+
+def test_the_best_is_by_what_training_computes(config, tmp_path):
+    """Neither a score of translations that is not watched, nor one that `watch` does not give."""
+    changed = configs.replace(config, {'train.best_by': 'chrf'})
+    with pytest.raises(ConfigError, match="train.best_by='chrf'.* loss, perplexity, bleu$"):
+        action.train(changed, tmp_path / 'w', evaluate=False)
+    assert not (tmp_path / 'w').exists()
+    changed = configs.replace(config, {'train.best_by': 'perplexity', 'train.steps': EVERY})
+    action.train(changed, tmp_path / 'w', evaluate=False)
+    run = Run.open(epath.Path(tmp_path / 'w'))
+    cost = action._dev_scores(changed, None, None, None).cost
+    assert cost({'dev_perplexity': 3.0}) == 3.0 and restore.origin(run, 'best').steps == [EVERY]

@@ -1075,6 +1075,8 @@ def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeyp
         ((['one'], {'temperature': 1e38}), 'decode.temperature=1e+38: must be from 0.0001 to 1000000.0'),
         ((['one'], {'extra_len': 2**31}), 'decode.extra_len=2147483648: must be from 0 to 1073741824'),
         (('one', {}), "sentences='one': a list of texts is expected, not one text"),
+        ((['one'], {'first': -1}), 'first=-1: must be at least 0'),
+        ((['one'], {'first': 0.5}), 'first=0.5: expected int, got float'),
     ],
 )
 def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
@@ -1090,13 +1092,20 @@ def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     for pair in ('ab', None, ('a',), ('a', None), ('a', 'b', 'c')):
         with pytest.raises(ConfigError, match=r'pairs\[1\]='):
             generate.as_pairs([('a', 'b'), pair], 'pairs')
+    for pairs in (5, None, 'ab'):
+        with pytest.raises(ConfigError, match='pairs=.*a list of pairs'):
+            generate.as_pairs(pairs, 'pairs')
+    with pytest.raises(ConfigError, match=r'sentence\[0\]=5'):
+        load(trained).attention(5)
+    with pytest.raises(ConfigError, match='None: not the name of a folder'):
+        load(None)
     for best in (0, -1, 1.5, True):
         with pytest.raises(ConfigError, match='nbest='):
             generate.check_best(best)
     assert generate.as_texts(map(str, range(2)), 'texts') == ['0', '1']
     assert generate.as_texts(io.StringIO('one\n\ntwo'), 'texts') == ['one', '', 'two']
     with pytest.raises(ConfigError, match='seed=1.5: expected int, got float'):
-        generate.check_counts(configs.Decode(), 1, 1, 1.5)
+        generate.check_counts(configs.Decode(), 1, 1, 1.5, 0)
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
@@ -1247,10 +1256,10 @@ def test_members_of_an_ensemble_from_folders_of_one_name_are_told_apart(texts, t
     ]
     assert [one.entry['checkpoint'] for one in scored] == [f'2,{a}:2', f'2,{b}:2']
     assert list(entries(workdir)) == [one.name for one in scored]
-    # A name that is too long for a file is cut.
-    deep = copied(trained, tmp_path / ('d' * 100) / ('e' * 100))
+    # A name that is too long for a file, in bytes, is cut.
+    deep = copied(trained, tmp_path / ('\u0436' * 100) / ('e' * 20))
     [found] = evaluate(Run.open(epath.Path(workdir)), ['dev'], f'2,{deep}:2', {'decode.beam': 1})
-    assert len(found.name) < 200 and (workdir / 'translations' / f'{found.name}.txt').is_file()
+    assert len(found.name.encode()) < 200 and (workdir / 'translations' / f'{found.name}.txt').is_file()
 
 
 def test_a_damaged_result_and_a_checkpoint_without_a_name(capfd, trained, tmp_path):
@@ -1268,6 +1277,13 @@ def test_members_of_an_ensemble_may_differ_in_what_computes_the_same(trained, tm
     changed = configs.replace(config, {'model.remat': True})
     (other / 'config.json').write_text(configs.to_json(changed))
     assert len(load(trained, f'2,{other}:2').trained.params) == 2
+    changed = configs.replace(config, {'model.init': 'normal'})
+    (other / 'config.json').write_text(configs.to_json(changed))
+    assert len(load(trained, f'2,{other}:2').trained.params) == 2
+    changed = configs.replace(config, {'train.task': 'transliteration'})
+    (other / 'config.json').write_text(configs.to_json(changed))
+    with pytest.raises(ConfigError, match='train.task'):
+        load(trained, f'2,{other}:2')
     # As if trained where there is such a kernel.
     monkeypatch.setattr(restore, '_check_config', lambda *_: None)
     flash = json.loads(configs.to_json(config))
@@ -1342,6 +1358,7 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     assert name('2') == 'test.2' and name('latest') == 'test.latest.evaluated'
     assert name('2', beam=8, extra_len=50) == 'test.2.beam=8.extra_len=50'
     assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
+    assert len({name(f'2,/runs/a{mark}b:2') for mark in '/_'}) == 2
     # Files of one long name and different contents.
     long = [text_input.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
     assert len({name('2', of) for of in long}) == 2

@@ -357,6 +357,34 @@ def test_errors_without_a_number_keep_their_text(capsys):
         assert capsys.readouterr().err == f'error: {line}\n'
 
 
+@pytest.mark.parametrize(
+    ('error', 'line'),
+    [
+        (MemoryError('Unable to allocate 4.00 GiB for an array'), 'Unable to allocate 4.00 GiB for an array'),
+        (MemoryError(), 'out of memory'),
+        (
+            RuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore'),
+            'Out of memory allocating',
+        ),
+    ],
+)
+def test_a_lack_of_memory_is_one_line(capsys, error, line):
+    def fails():
+        raise error
+
+    assert exit_status(fails) == 2
+    shown = capsys.readouterr().err
+    assert line in shown and 'decode.beam' in shown and shown.count('\n') == 1
+
+
+def test_another_runtime_error_is_no_lack_of_memory():
+    def fails():
+        raise RuntimeError('a bug')
+
+    with pytest.raises(RuntimeError, match='a bug'):
+        exit_status(fails)
+
+
 def test_numpy_arrays_have_a_row_for_each_text():
     output, seen = io.BytesIO(), []
 

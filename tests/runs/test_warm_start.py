@@ -222,8 +222,11 @@ def test_without_a_checkpoint_another_config_begins_anew(origin, tmp_path):
 def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, capfd):
     error = fails(capfd, warmed, texts[1], f'--init_from={origin}:2')
     assert str(warmed) in error and str(origin) in error and '--workdir' in error
+    # Of the same folder, which went on, the training can be resumed.
+    assert 'leave out --init_from' in error
     error = fails(capfd, origin, texts[0], f'--init_from={warmed}')
     assert str(warmed) in error and str(origin) in error and 'train.seed' in error
+    assert 'leave out' not in error
 
 
 @pytest.mark.parametrize(
@@ -304,6 +307,18 @@ def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp
         assert train(after, texts[1], start, '--no-evaluation', **MARIAN) == 0
         hashes.add(result_of(after)['params_sha256'])
     assert len(hashes) == 1 and hashes != {starts[0][0]}
+
+
+def test_a_training_starts_from_an_exported_average(origin, texts, tmp_path):
+    folder = tmp_path / 'w'
+    shutil.copytree(origin, folder)
+    where, left = f'--workdir={folder}', tmp_path / 'left'
+    assert run.main(['run.py', 'average', where, '--last=2', '--every=1']) == 0
+    export = ['export', where, '--format=safetensors', '--checkpoint=average', f'--output={left}']
+    assert run.main(['run.py', *export]) == 0
+    assert train(tmp_path / 'next', texts[1], f'--init_from={left}', '--no-evaluation') == 0
+    kept = json.loads((tmp_path / 'next' / 'init_from.json').read_text())
+    assert (kept['checkpoint'], len(kept['steps'])) == ('average', 2)
 
 
 def test_a_tokenizer_of_another_language_gets_a_line(origin, tmp_path, caplog):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from absl import logging
 
 from transformer import config as configs
@@ -11,6 +12,10 @@ from transformer.actions import data as run_data
 from transformer.actions.evaluate import check_evaluation, check_fields, evaluate, evaluate_files
 from transformer.config import ConfigError
 from transformer.data import codec, text_input
+from transformer.data.arrays import Dense
+from transformer.data.codec import Labels
+from transformer.data.dataset import Dataset
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.runs import restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import bootstrap, task_of
@@ -51,10 +56,14 @@ def compare(
         )
     for side in sides:
         check_evaluation(side.run, side.choice, changes)
-    texts, others = (_texts(side.run, what, changes) for side in sides)
+    split = what if isinstance(what, str) else text_input.SPLIT
+    datasets = [_dataset(side.run, what, changes) for side in sides]
+    texts, others = (dataset.texts(split) for dataset in datasets)
+    folders = ' and '.join(str(side.run.folder) for side in sides)
     if texts != others:
-        folders = ' and '.join(str(side.run.folder) for side in sides)
         raise ConfigError(f'{folders} have different texts of {what}; name files instead')
+    if different := [field for field in _other_values(*datasets, split) if field not in texts]:
+        raise ConfigError(f'{folders}: {what} has another {different[0]} in some examples')
     first, second = evaluations = [_evaluation(side, what, changes) for side in sides]
     config = sides[0].run.config
     measures = task_of(config).measures
@@ -88,8 +97,12 @@ def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> It
         if differ:
             values = ', '.join(f'{name} {first[name]} and {second.get(name)}' for name in differ)
             yield f'the two were evaluated with different options of {key}: {values}'
-    if not codec.same(*(side.run.codecs for side in sides)):
+    first, second = (side.run.codecs for side in sides)
+    differ = [first[field] for field in first if not codec.same({field: first[field]}, second)]
+    if any(isinstance(one, Tokenizer) for one in differ):
         yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
+    if any(isinstance(one, Labels) for one in differ):
+        yield 'the two have different classes: their scores cannot be compared'
 
 
 def _significance(
@@ -161,16 +174,31 @@ def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
                 yield f'  {key.upper() if key in ("a", "b") else key:<10} {text}'
 
 
-def _texts(
-    run: Run, what: str | dict[str, str], changes: Mapping[str, object] | None
-) -> dict[str, list[str]]:
-    """Returns the texts of a split, or of files."""
+def _dataset(run: Run, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Dataset:
+    """Returns the dataset that has a split, or is read from files."""
     if isinstance(what, str):
         run_data.check_split(run, what)
-        return run_data.of_run(run, changes).texts(what)
+        return run_data.of_run(run, changes)
     check_fields(run, what)
     reading = task_of(run.config).reading(run.config)
-    return text_input.read(what, run.config.data, reading, run.codecs).texts(text_input.SPLIT)
+    return text_input.read(what, run.config.data, reading, run.codecs)
+
+
+def _other_values(first: Dataset, second: Dataset, split: str) -> Iterator[str]:
+    """Yields the fields of labels, numbers or pictures of which a split has other values in two datasets.
+
+    Pictures of another size are not compared, nor labels with other classes, nor with other tokenizers what
+    has no codec, such as places of answers.
+    """
+    alike = codec.same(first.codecs, second.codecs)
+    for field, values in first.splits[split].fields.items():
+        other, own = second.splits[split].fields.get(field), first.codecs[field]
+        if not (isinstance(values, Dense) and isinstance(other, Dense)):
+            continue
+        comparable = codec.same({field: own}, second.codecs) if own else alike
+        same_form = values.values.shape[1:] == other.values.shape[1:]
+        if comparable and same_form and not np.array_equal(values.values, other.values):
+            yield field
 
 
 def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Evaluation:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from absl import logging
+
 from transformer.actions import data as run_data
 from transformer.config import ConfigError
 from transformer.runs import metrics_file, restore, workdir
@@ -31,7 +33,11 @@ def _outcome(run: Run, split: str) -> Outcome:
     """Reads what a training left behind."""
     scored = run.last_scores(split)
     name, entry = scored or ('', {})
-    lines = workdir.read_lines(run.folder, name, entry) if scored else []
+    try:
+        lines = workdir.read_lines(run.folder, name, entry) if scored else []
+    except (OSError, ConfigError) as error:
+        logging.warning('%s; the outputs are not examined', error)
+        scored, name, entry, lines = None, '', {}, []
     steps = entry.get('steps') or [line['step'] for line in metrics_file.read(run.folder)]
     if not steps:
         raise ConfigError(f'{run.folder}: has no metrics of a training, nor scores of {split}')

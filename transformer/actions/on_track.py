@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from absl import logging
 from etils import epath
 
 from transformer import config as configs
@@ -87,7 +88,9 @@ def references(
         committed = curve.read(file)
         if committed.data['dev'] != here['dev']:
             continue
-        record = workdir.read_result(epath.Path(file.parent))['config']
+        record = workdir.read_result(epath.Path(file.parent)).get('config')
+        if record is None:
+            raise ConfigError(f'{file.parent}: has a {curve.FILE}, but no result.json with its config')
         differ = configs.record_differences(record, config)
         differ.pop('train.seed', None)
         if not any(key == 'train.task' or key.startswith(f'{group}.') for key in differ):
@@ -221,9 +224,14 @@ def notes(
 ) -> Callable[[Mapping[int, float]], str]:
     """Returns a function from a training's dev losses by update to the note that its progress shows.
 
-    The note is empty where there is no reference with the same config.
+    The note is empty where there is no reference with the same config, or a damaged one.
     """
-    curves = [one.curve.dev_losses() for one in references(config, manifest, root) if not one.differences]
+    try:
+        found = references(config, manifest, root)
+    except ConfigError as error:
+        logging.warning('%s; the training is compared with no reference', error)
+        found = []
+    curves = [one.curve.dev_losses() for one in found if not one.differences]
 
     def note(losses: Mapping[int, float]) -> str:
         result = compare(losses, curves) if curves else None

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from transformer.runs.restore import Origin, Trained
 from transformer.runs.retention import averaged_steps
 from transformer.runs.workdir import Result, Run
 from transformer.tasks import sums_of, task_of
-from transformer.training import loop, optim, split_sums
+from transformer.training import loop, losses, optim, split_sums
 from transformer.training.loop import DevScores
 from transformer.training.step import empty_carried
 
@@ -115,6 +116,7 @@ def run_training(
         batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
         warn_of_large_batches(config, dataset, batches['train'])
         config = configs.with_steps(config, batches['train'].steps_per_epoch)
+        check_best_is_computed(config, batches['dev'])
         if parallel.is_primary():
             workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
             restore.check_resume(folder)
@@ -126,7 +128,8 @@ def run_training(
 
 def _word_rows(config: Config, dataset: Dataset, folder: epath.Path) -> PieceRows | None:
     """Reads the vectors that rows of a new training's embedding start from."""
-    if config.model.vectors is None or workdir.holds_work(folder):
+    begun = any(workdir.saved_steps(folder, name) for name in ('checkpoints', 'checkpoints/replaced'))
+    if config.model.vectors is None or begun:
         return None
     if 'embedding' not in models.parameter_shapes(config):
         raise ConfigError(
@@ -146,7 +149,7 @@ def warn_of_large_batches(config: Config, dataset: Dataset, batches: Batches) ->
 
 
 def check_best(config: Config) -> None:
-    """Raises ConfigError if the training would not compute `train.best_by`, or not keep its checkpoints."""
+    """Raises ConfigError if the task has no `train.best_by`, or its checkpoints would not be kept."""
     train, measures = config.train, {measure.name: measure for measure in task_of(config).measures}
     setting = f'train.best_by={train.best_by!r}'
     if train.best_by not in measures:
@@ -170,6 +173,23 @@ def check_best(config: Config) -> None:
             f'train.{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
             f'with {cause}, so that evaluated checkpoints are kept'
         )
+
+
+def check_best_is_computed(config: Config, dev: Batches) -> None:
+    """Raises ConfigError if `train.best_by` is neither watched nor a mean that training computes on dev."""
+    measures = {measure.name: measure for measure in task_of(config).measures}
+    name = config.train.best_by
+    if measures[name].watched or name == 'loss':
+        return
+    batch = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), dev.batch(0))
+    state = models.parameter_shapes(config), empty_carried(config)
+    evaluate = functools.partial(split_sums.evaluation_step, sums_of(config))
+    trace = jax.make_jaxpr(evaluate, axis_env=[(parallel.AXIS, 1)], return_shape=True)
+    _, (sums, _) = trace(state, batch)
+    computed = losses.means(dict.fromkeys(sums, 1.0))
+    if name not in computed:
+        possible = ', '.join(one for one in measures if one in computed or measures[one].watched)
+        raise ConfigError(f'train.best_by={name!r}: training does not compute it; choose one of {possible}')
 
 
 def check_average(config: Config, folder: epath.Path) -> None:
@@ -265,14 +285,17 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Pr
         scores = split_sums.means(sums_of(config), params, batches, progress, empty_carried(config))
         return {f'dev_{name}': value for name, value in scores.items()}
 
+    best = next(measure for measure in task.measures if measure.name == train.best_by)
+
     def watched(params: models.Params) -> dict[str, float]:
         scores = task.watch(Trained(config, params, dataset.codecs), dataset, progress)
+        if best.watched and best.name not in scores:
+            raise ConfigError(f'train.best_by={best.name!r}: dev has only {", ".join(scores)}')
         return {f'dev_{name}': value for name, value in scores.items()}
 
     functions = {train.eval_every: [means]}
     if train.watch_every:
         functions.setdefault(train.watch_every, []).append(watched)
-    best = next(measure for measure in task.measures if measure.name == train.best_by)
 
     def cost(scores: Mapping[str, float]) -> float | None:
         value = scores.get(f'dev_{best.name}')
@@ -293,7 +316,10 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
                 run.folder, train.average_last, last, done.step, train.average_every,
             )  # fmt: skip
         restore.average(run, last)
-    digest = fingerprint(jax.device_get(params))
+    digest, earlier = fingerprint(jax.device_get(params)), run.result()
+    is_new = earlier.get('params_sha256') != digest
+    # Where a finished training is only repeated, its machine and its speed stay.
+    made = process.environment() | {'tokens_per_second': metrics.speed(run.folder)}
     new = {
         'params': cost.parameters(params),
         'params_sha256': digest,
@@ -301,21 +327,33 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         'epochs': round(done.step / steps_per_epoch, 3),
         'tokens': done.tokens,
         'seconds': round(done.seconds, 1),
-        'tokens_per_second': metrics.speed(run.folder),
         'config': dataclasses.asdict(run.config),
-        **process.environment(),
+        **{name: value if is_new else earlier.get(name, value) for name, value in made.items()},
         **({'init_from': start} if (start := run.start()) else {}),
     }
 
     def replace(old: Result) -> Result:
-        # Earlier scores of the same parameters stay until new scores replace them.
-        scores = old.get('scores', {}) if old.get('params_sha256') == digest else {}
+        # Earlier scores of the same parameters and options stay until new scores replace them.
+        scores = {} if is_new or not _evaluates_alike(old, run.config) else old.get('scores', {})
         later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
         evaluated = bool(scores) and old.get('evaluated', True)
         return new | {'evaluated': evaluated, 'scores': scores} | later
 
     workdir.update_result(run.folder, replace)
-    curve.write(run.folder, run.manifest, digest)
+    if is_new or not (run.folder / curve.FILE).exists():
+        curve.write(run.folder, run.manifest, digest)
+
+
+def _evaluates_alike(result: Result, config: Config) -> bool:
+    """Returns whether a result's scores are of the options that a config evaluates with."""
+    if 'config' not in result:  # of an early version
+        return True
+    try:
+        old = configs.from_json(json.dumps(result['config']))
+    except ConfigError:
+        return False
+    same = configs.evaluation_options(old) == configs.evaluation_options(config)
+    return same and old.train.scored == config.train.scored
 
 
 def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -> str:

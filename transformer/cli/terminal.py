@@ -89,6 +89,14 @@ def exit_status(program: Callable[[], int]) -> int:
         if named and error.filename == getattr(sys.stdout, 'name', None):
             _discard_output()
         return 2
+    except (MemoryError, RuntimeError) as error:
+        # Of numpy and of XLA.
+        lacking = re.search('out of memory[^\n]*|unable to allocate[^\n]*', str(error), re.IGNORECASE)
+        if not lacking and not isinstance(error, MemoryError):
+            raise
+        text = lacking[0] if lacking else 'out of memory'
+        print(f'error: {text}; a smaller decode.beam or decode.extra_len needs less', file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT

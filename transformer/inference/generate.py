@@ -101,6 +101,8 @@ def as_texts(texts: object, argument: str) -> list[str]:
 
 def as_pairs(pairs: Iterable[object], argument: str) -> list[tuple[str, str]]:
     """Returns pairs of texts as a list. Raises ConfigError if one is something else."""
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise ConfigError(f'{argument}={repr(pairs)[:40]}: a list of pairs is expected')
     pairs = list(pairs)
     for i, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(isinstance(x, str) for x in pair):
@@ -121,11 +123,16 @@ def _check_count(name: str, value: object, low: int, high: int | float) -> None:
         raise ConfigError(f'{name}={value}: must be {within}')
 
 
-def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
-    """Raises ConfigError if a search cannot give that many hypotheses or samples, or ignores the seed."""
+def check_counts(settings: Decode, best: object, samples: object, seed: object, first: object) -> None:
+    """Raises ConfigError if a search cannot give that many hypotheses or samples, or ignores the seed.
+
+    Args:
+      first: the number of the first row.
+    """
     method, sampling = settings.method, '--config.decode.method=sample'
     check_best(best)
     _check_count('samples', samples, 1, MOST_SAMPLES)
+    _check_count('first', first, 0, math.inf)
     _check_count('seed', 0 if seed is None else seed, 0, MOST_SEED)
     if best > 1 and method != 'beam':
         instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
@@ -178,7 +185,7 @@ def search(
         more = () if of_grammar is None else (column(of_grammar, 0),)
         chosen = [rows[i] for i in indexes]
         source = stacked(chosen, shape[0], chosen[0].shape) if images else padded(chosen, shape)
-        return source, column(numbers, -1), *more
+        return source, column([number % 2**31 for number in numbers], -1), *more
 
     pieces = pieces or trained.codecs[models.fields(trained.config)[-1]].size
     program = batch_shapes.program(search_rows, trained.config, asked, pieces)

@@ -67,6 +67,8 @@ def import_model(
             f'train.task={changes["train.task"]}: this model can be one of {", ".join(possible)}'
         )
     config = configs.resolve_values(layout.TEXT | foreign.changes | dict(changes))
+    if config.train.ema:
+        raise ConfigError(f'train.ema={config.train.ema}: an imported model has no moving average')
     params = layout.tree(config, foreign.params)
     manifest = {
         'imported': {

@@ -14,7 +14,7 @@ FILE = 'curve.json'
 POINTS = 60
 _SHAPE = {
     'params_sha256': str,
-    'data': {'*': str},
+    'data': {'train': str, 'dev': str},
     'points': [{'step': files.COUNT, '*': (float, None)}],
 }
 _DIGITS = 5  # significant

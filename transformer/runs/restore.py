@@ -26,6 +26,8 @@ from transformer.runs.workdir import Run, saved_steps
 T = TypeVar('T')
 # The folder in a work directory with the mean of several checkpoints.
 AVERAGE = 'average'
+# Options, or their groups, in which the members of an ensemble can differ; but not `train.task`.
+OF_TRAINING = ('data.', 'train.', 'decode.', 'model.P_drop', 'model.init', 'model.vectors')
 
 
 class Trained(NamedTuple):
@@ -110,7 +112,7 @@ def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.P
         return restore_params(config, run.folder, choice)
     its_config = configs.portable(other.config, parallel.platform())
     for key, (ours, theirs) in configs.differences(config, its_config, free=False).items():
-        if not key.startswith(('data.', 'train.', 'decode.', 'model.P_drop')):
+        if key == 'train.task' or not key.startswith(OF_TRAINING):
             raise ConfigError(
                 f'{other.folder}:{choice}: {key} is {theirs!r} there and {ours!r} in {run.folder}'
             )
@@ -186,7 +188,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     with _open_checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
         newest = max(steps)
-        if last > len(steps) == 1:
+        if len(steps) == 1 and (last > 1 or not newest):
             raise ConfigError(f'{folder}: has one checkpoint, {newest}; an average needs more')
         if (most := 1 + (newest - 1) // every) < last:
             raise ConfigError(

@@ -18,7 +18,7 @@ from transformer.data.codec import Codecs, Labels
 from transformer.data.tokenizers.foreign import read_given
 from transformer.nn import models
 from transformer.nn.positions import resize_grid
-from transformer.runs import restore, workdir
+from transformer.runs import parameters_file, restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
 
@@ -122,8 +122,10 @@ def first_params(config: Config, record: dict[str, object], fresh: models.Params
       ConfigError: a run's parameters have changed since the start.
     """
     for one in _starts(record):
-        choice = 'average' if one['checkpoint'] == 'average' else ','.join(map(str, one['steps']))
         run = Run.open(one['workdir'])
+        choice = 'average' if one['checkpoint'] == 'average' else ','.join(map(str, one['steps']))
+        if (run.folder / parameters_file.FILE).exists():  # an exported model, which has one checkpoint
+            choice = 'scored'
         other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
         if fingerprint(other) != one['params_sha256']:
             raise ConfigError(

@@ -60,6 +60,8 @@ class Run:
     @classmethod
     def open(cls, folder: epath.PathLike) -> 'Run':
         """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
+        if not isinstance(folder, str | os.PathLike):
+            raise ConfigError(f'{folder!r}: not the name of a folder')
         folder = epath.Path(folder)
         _check_name(folder)
         if not (folder / 'config.json').exists():
@@ -274,7 +276,11 @@ def check_start(run: Run, init_from: Mapping[str, object] | None) -> None:
             else 'parameters drawn by train.seed'
             for start in (old, init_from)
         )
-        raise ConfigError(f'{run.folder}: started from {there}, not from {now}; choose another --workdir')
+        same = old and init_from and old['workdir'] == init_from['workdir']
+        remedy = 'leave out --init_from to resume, or ' if same else ''
+        raise ConfigError(
+            f'{run.folder}: started from {there}, not from {now}; {remedy}choose another --workdir'
+        )
 
 
 def copy_data(folder: epath.Path, dataset: Dataset) -> None:
@@ -309,12 +315,20 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
     changed = [f'{key.partition(".")[2]}={value}' for key, value in options.items() if value != own[key]]
-    short = of if len(of) <= 80 else f'{of[:71]}-{files.bytes_sha256(of.encode())[:8]}'
-    name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *changed]))
+    short = of if len(of.encode()) <= 80 else f'{_first_bytes(of, 71)}-{files.bytes_sha256(of.encode())[:8]}'
+    # Folders of an ensemble, whose names can differ in what becomes a _.
+    apart = [files.bytes_sha256(checkpoint.encode())[:8]] if '/' in checkpoint else []
+    name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *apart, *changed]))
     if run.result().get('scores', {}).get(of, {}).get('checkpoint') == checkpoint and not changed:
         name += '.evaluated'
     # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.
-    return name if len(name) <= 180 else f'{name[:160]}.{files.bytes_sha256(name.encode())[:16]}'
+    long = len(name.encode()) > 180
+    return f'{_first_bytes(name, 160)}.{files.bytes_sha256(name.encode())[:16]}' if long else name
+
+
+def _first_bytes(text: str, count: int) -> str:
+    """Returns the first characters of a text, at most so many bytes."""
+    return text.encode()[:count].decode(errors='ignore')
 
 
 def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:

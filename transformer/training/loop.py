@@ -147,8 +147,8 @@ def train(
         ):
             step = done.step
             if batch is not None:
-                state, step_sums = update(state, batch)
-                step = window.add(step_sums)
+                state, step_sums, compiling = update(state, batch)
+                step = window.add(step_sums, compiling)
             metrics.advance(step)
             last = step == config.train.steps
             # All processes stop together when any of them gets a signal.
@@ -198,16 +198,23 @@ def agrees_on_signals(step: int, processes: int) -> bool:
 
 
 def _compiling_aloud(update: Callable, shapes: int, metrics: Metrics) -> Callable:
-    """Shows that an update compiles, which happens once for each shape of a batch."""
+    """Shows that an update compiles, which happens once for each shape of a batch.
+
+    Returns:
+      The update, which also returns the seconds of one that compiled, and 0 of others.
+    """
     seen = set()
 
-    def call(state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
+    def call(state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums, float]:
         shape = tuple(x.shape for x in jax.tree.leaves(batch))
         if shape in seen:
-            return update(state, batch)
+            return *update(state, batch), 0.0
         seen.add(shape)
+        began = time.monotonic()
         with metrics.doing(f'compiling shape {len(seen)} of {shapes}'):
-            return update(state, batch)
+            state, sums = update(state, batch)
+            jax.block_until_ready(sums)
+        return state, sums, time.monotonic() - began
 
     return call
 
@@ -237,11 +244,18 @@ class _Window:
     def __init__(self, config: Config, checkpoints: Checkpoints, done: TrainingPosition):
         self._config, self._checkpoints, self._done = config, checkpoints, done
         self._pending: list[losses.Sums] = []
+        self._timed: list[bool] = []
         self._began = self._counted = time.monotonic()
 
-    def add(self, sums: losses.Sums) -> int:
-        """Adds the sums of the next step, and returns the number of that step."""
+    def add(self, sums: losses.Sums, compiling: float = 0.0) -> int:
+        """Adds the sums of the next step, and returns the number of that step.
+
+        Args:
+          compiling: the seconds of a step that compiled, which the speed leaves out.
+        """
         self._pending.append(sums)
+        self._timed.append(not compiling)
+        self._began += compiling
         return self._done.step + len(self._pending)
 
     def restart(self) -> None:
@@ -266,7 +280,7 @@ class _Window:
         """Ends the window.
 
         Returns:
-          The means over its tokens, its speed and its last learning rate.
+          The means over its tokens, its speed (unless all its steps compiled) and its last learning rate.
 
         Raises:
           NonFiniteError: a step's loss or gradient is not finite.
@@ -282,19 +296,20 @@ class _Window:
                 raise NonFiniteError(f'{what} is not finite at step {self._done.step + offset}; {where}')
         total = {key: sum(row[key] for row in rows) for key in rows[0]}
         now = time.monotonic()
-        seconds, self._pending = now - self._began, []
-        tokens = total['weight']
+        timed = sum(row['weight'] for row, is_timed in zip(rows, self._timed, strict=True) if is_timed)
+        speed = {'tokens_per_second': timed / (now - self._began)} if any(self._timed) else {}
+        self._pending, self._timed = [], []
         self._done = dataclasses.replace(
             self._done,
             step=self._done.step + len(rows),
-            tokens=self._done.tokens + round(tokens),
+            tokens=self._done.tokens + round(total['weight']),
             seconds=self._done.seconds + now - self._counted,
         )
         self._began = self._counted = now
         return {
             **losses.training_means(total),
             'gradient_norm': norms[-1],
-            'tokens_per_second': tokens / seconds,
+            **speed,
             'learning_rate': float(optim.learning_rate(self._config, self._done.step)),
             'seconds': round(self._done.seconds, 3),
         }

@@ -909,8 +909,16 @@ def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsy
         assert main.main(['run.py', 'evaluate', f'--workdir={workdirs[kind]}']) == 2
         line = capsys.readouterr().err
         assert {flag for flag in ('--source', '--reference', '--text') if flag in line} == set(flags)
-    assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', '--last=2']) == 2
-    assert 'one checkpoint, 0' in capsys.readouterr().err
+    for last in (1, 2):
+        assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', f'--last={last}']) == 2
+        assert 'one checkpoint, 0' in capsys.readouterr().err
+
+
+def test_an_imported_model_has_no_moving_average(workdirs, tmp_path):
+    exporting.export_model(Run.open(workdirs['marian']), 'scored', tmp_path / 'there', 'huggingface')
+    call = ['run.py', 'import', str(tmp_path / 'there'), f'--output={tmp_path / "w"}']
+    assert main.main([*call, '--config.train.ema=0.9']) == 2
+    assert not (tmp_path / 'w').exists()
 
 
 def test_a_comparison_without_torch_is_refused_before_any_file_is_written(

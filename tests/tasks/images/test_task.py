@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from etils import epath
 import transformer
 from transformer import config as configs
 from transformer import tasks
+from transformer.actions import compare
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -95,6 +97,28 @@ def trained(config, tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope='module')
 def dataset(config, tmp_path_factory):
     return tasks.prepare(config, tmp_path_factory.mktemp('cache'))
+
+
+def test_models_of_other_pictures_or_labels_are_not_compared(trained, config, digits, tmp_path):
+    def compared(name: str, change) -> list[str]:
+        folder = tmp_path / name
+        shutil.copytree(digits, folder)
+        with gzip.open(folder / 't10k-labels-idx1-ubyte.gz') as stream:
+            labels = np.frombuffer(stream.read()[8:], np.uint8)
+        pixels = np.random.default_rng(0).integers(0, 80, (21, 6, 6))
+        write_idx(folder, 't10k', *change(pixels, labels))
+        other = configs.replace(config, {'data.dir': str(folder)})
+        action.run_training(other, epath.Path(tmp_path / f'{name}.run'), '')
+        sides = tuple(compare.Side(Run.open(str(x)), 'scored') for x in (trained, tmp_path / f'{name}.run'))
+        return compare.compare(sides, 'test')[1]
+
+    with pytest.raises(ConfigError, match='test has another image'):
+        compared('pictures', lambda pixels, labels: (pixels, labels))
+    with gzip.open(digits / 't10k-images-idx3-ubyte.gz') as stream:
+        same = np.frombuffer(stream.read()[16:], np.uint8).reshape(21, 6, 6)
+    with pytest.raises(ConfigError, match='test has another label'):
+        compared('labels', lambda _, labels: (same, labels[::-1]))
+    assert compared('nothing', lambda _, labels: (same, labels))
 
 
 def test_patches_are_squares_row_by_row():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import pathlib
 import random
@@ -492,6 +493,9 @@ def test_well_formed_outputs_need_no_repair(trained):
         assert any(any(p.repairs) for best in parser.parses(model, words, **options) for p in best)
         for best in parser.parses(model, words, **options, well_formed=True):
             assert not any(any(p.repairs) for p in best)
+    # Without room for more, there are fewer trees than were asked for, and no impossible one.
+    (few,) = parser.parses(model, words[2:], well_formed=True, beam=8, best=8, extra_len=0)
+    assert 1 <= len(few) < 8 and all(math.isfinite(one.score) for one in few)
     # The scores are the model's own.
     found = parser.parses(model, words[:1], well_formed=True, method='greedy')[0][0]
     (whole,) = translation.likelihoods(model, [('The dog', trees.linearize(found.tree))])

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import heapq
 import math
+import shutil
 
 import jax
 import numpy as np
@@ -278,6 +279,11 @@ def test_embedding_starts_from_a_file(texts, tmp_path):
         table[others], np.asarray(initial_state(config).params['embedding']['table'])[others]
     )
     assert np.asarray(trained.params['output']['table']).any()
+    # Where only the result remains, the training begins anew.
+    shutil.rmtree(tmp_path / 'run' / 'checkpoints')
+    run = toys.trained(config, tmp_path / 'run', evaluate=False)
+    again = np.asarray(restore.load(run)[0].params['embedding']['table'])
+    np.testing.assert_array_equal(again, table)
 
 
 def test_bad_data_is_refused(texts, tmp_path):

@@ -42,7 +42,7 @@ def caption(
       options: options of `Decode`, such as beam=1.
     """
     settings = generate.settings_of(trained.config, options)
-    generate.check_counts(settings, best, samples, seed)
+    generate.check_counts(settings, best, samples, seed, first)
     if draw is not None:
         if isinstance(trained.params, tuple):
             raise ConfigError(f'--draw={draw}: shows the attention of one checkpoint, not of an ensemble')

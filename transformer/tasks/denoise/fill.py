@@ -35,7 +35,7 @@ def fill(
     config, codec, texts = trained.config, trained.codecs['text'], generate.as_texts(texts, 'texts')
     if config.denoise.objective != 'spans':
         raise ConfigError(f'fill: a model of denoise.objective={config.denoise.objective} knows no gaps')
-    generate.check_counts(config.decode, best, 1, None)
+    generate.check_counts(config.decode, best, 1, None, first)
     results, rows = [[Hypothesis('', 0.0)] * best for _ in texts], {}
     for i, text in enumerate(texts):
         row, gaps = holed(trained, text), text.count(GAP)

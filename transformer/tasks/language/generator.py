@@ -47,7 +47,7 @@ def hypotheses(
     """
     prompts = generation.as_texts(prompts, 'prompts')
     settings = generation.settings_of(trained.config, options)
-    generation.check_counts(settings, best, samples, seed)
+    generation.check_counts(settings, best, samples, seed, first)
     key = generation.sampling_key(trained.config, seed)
     prompted = _encode(trained, prompts, settings, first)
     rows = [tokens for tokens in prompted for _ in range(samples)]

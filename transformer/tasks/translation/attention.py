@@ -16,6 +16,7 @@ from transformer.inference.attention import (
     one_row,
     words_of,
 )
+from transformer.inference.generate import as_texts
 from transformer.runs.restore import Trained
 from transformer.tasks.translation.translator import cut, translate
 
@@ -35,7 +36,7 @@ def attention(
     A figure draws the attention of `word` and `target_word`. If None, `sentence` is the blog post's; `word`
     is "it", if the sentence has one; `target_word`, given a `word`, is the first pronoun or the last word.
     """
-    sentence = ANIMAL.format('tired') if sentence is None else sentence
+    [sentence] = as_texts([ANIMAL.format('tired') if sentence is None else sentence], 'sentence')
     decode = trained.config.decode
     source, target = trained.codecs['source'], trained.codecs['target']
     # Cut as for a search, because learned positions have no rows beyond.

@@ -1,5 +1,6 @@
 """Translates sentences with a trained model."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
@@ -44,7 +45,7 @@ def hypotheses(
     """
     sentences = generate.as_texts(sentences, 'sentences')
     settings = generate.settings_of(trained.config, options)
-    generate.check_counts(settings, best, samples, seed)
+    generate.check_counts(settings, best, samples, seed, first)
     results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
     tokens = encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
@@ -62,8 +63,9 @@ def hypotheses(
     decode = trained.codecs['target'].decode
     for (i, k), row in zip(places, rows, strict=True):
         texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
-        pairs = zip(texts, row.scores.tolist(), strict=True)
-        results[i][k : k + best] = [Hypothesis(*pair) for pair in pairs]
+        found = [Hypothesis(*pair) for pair in zip(texts, row.scores.tolist(), strict=True)]
+        # A grammar can allow fewer outputs than `best`.
+        results[i][k : k + best] = [one for one in found if one.score > -math.inf] or found[:1]
     return results
 
 
