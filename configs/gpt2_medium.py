@@ -10,11 +10,5 @@ def get_config():
     return config_beside(
         __file__,
         'gpt2_small.py',
-        {
-            'model.N': 24,
-            'model.d_model': 1024,
-            'model.d_ff': 4 * 1024,
-            'model.h': 16,
-            'train.peak_lr': 3e-4,
-        },
+        {'model.N': 24, 'model.d_model': 1024, 'model.d_ff': 4 * 1024, 'model.h': 16, 'train.peak_lr': 3e-4},
     )

@@ -10,11 +10,5 @@ def get_config():
     return config_beside(
         __file__,
         'gpt2_small.py',
-        {
-            'model.N': 48,
-            'model.d_model': 1600,
-            'model.d_ff': 4 * 1600,
-            'model.h': 25,
-            'train.peak_lr': 2e-4,
-        },
+        {'model.N': 48, 'model.d_model': 1600, 'model.d_ff': 4 * 1600, 'model.h': 25, 'train.peak_lr': 2e-4},
     )

@@ -8,12 +8,5 @@ from transformer.config import config_beside
 
 def get_config():
     return config_beside(
-        __file__,
-        't5_1_1_small.py',
-        {
-            'model.N': 12,
-            'model.d_model': 768,
-            'model.d_ff': 2048,
-            'model.h': 12,
-        },
+        __file__, 't5_1_1_small.py', {'model.N': 12, 'model.d_model': 768, 'model.d_ff': 2048, 'model.h': 12}
     )

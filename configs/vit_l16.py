@@ -8,7 +8,5 @@ from transformer.config import config_beside
 
 def get_config():
     return config_beside(
-        __file__,
-        'vit_b16.py',
-        {'model.N': 24, 'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16},
+        __file__, 'vit_b16.py', {'model.N': 24, 'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16}
     )

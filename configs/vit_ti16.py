@@ -8,7 +8,5 @@ from transformer.config import config_beside
 
 def get_config():
     return config_beside(
-        __file__,
-        'vit_b16.py',
-        {'model.N': 12, 'model.d_model': 192, 'model.d_ff': 768, 'model.h': 3},
+        __file__, 'vit_b16.py', {'model.N': 12, 'model.d_model': 192, 'model.d_ff': 768, 'model.h': 3}
     )

@@ -116,7 +116,8 @@ def benchmark_gpu(call: Call) -> None:
     """Times our updates on a GPU, in several ways, and PyTorch's compiled updates, in turns."""
     file, changes, config = _accelerator_config(call)
     gpu.prepare()
-    report = gpu.measure(config, file, call.flags.rounds, call.flags.updates)
+    flags, variants = call.flags, call.flags.variants.split(',')
+    report = gpu.measure(config, file, variants, flags.rounds, flags.updates)
     write_output(call.flags.output, {'config': file, 'changes': changes, **report})
 
 
@@ -294,8 +295,11 @@ COMMANDS = {
     'gpu': Command(
         "Updates on this GPU, in several ways, beside PyTorch's compiled updates (if installed).",
         benchmark_gpu,
-        ('config', 'set', 'rounds', 'updates', 'output'),
-        examples=('{} gpu', '{} gpu --config=configs/big.py --set=data.batch_tokens=12288'),
+        ('config', 'set', 'variants', 'rounds', 'updates', 'output'),
+        examples=(
+            '{} gpu --variants=full,flash',
+            '{} gpu --config=configs/big.py --set=data.batch_tokens=12288',
+        ),
     ),
     'decode': Command(
         'Beam search, beside the searches of Hugging Face and CTranslate2 (if installed).',
@@ -329,6 +333,7 @@ FLAGS = {
     'rounds': Flag(int, 9, 'how often each side is timed', 'N', least=1),
     'updates': Flag(int, 3, 'updates (Multi30k: passes) in each timing', 'N', least=1),
     'profile': Flag(str, None, "also write a trace for TensorBoard's profiler or Perfetto", 'FOLDER'),
+    'variants': Flag(str, ','.join(gpu.VARIANTS), 'ways of an update, separated by commas', 'NAMES'),
     'workdir': Flag(str, None, 'a trained model (default: an untrained one)', 'FOLDER'),
     'input': Flag(str, None, 'sentences for the trained model, one per line', 'FILE'),
     'topology': Flag(str, TOPOLOGY, 'TPUs, separated by commas', 'NAMES'),

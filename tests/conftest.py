@@ -31,7 +31,7 @@ if PLATFORM == 'cuda':
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from transformer import progress  # noqa: E402
+from transformer import parallel, progress  # noqa: E402
 from transformer.cli import memory  # noqa: E402
 from transformer.runs import process  # noqa: E402
 
@@ -95,6 +95,22 @@ def _few_programs():
     maps = (process / 'maps').read_bytes().count(b'\n')
     if pages * os.sysconf('SC_PAGE_SIZE') > MOST_MEMORY or maps > 20_000:
         jax.clear_caches()
+
+
+@pytest.fixture
+def in_the_root(monkeypatch):
+    monkeypatch.chdir(pathlib.Path(__file__).parents[1])
+
+
+@pytest.fixture
+def use_devices(monkeypatch):
+    def use(count: int) -> None:
+        chosen = jax.devices()[:count]
+        if len(chosen) < count:
+            pytest.skip(f'needs {count} devices')
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+
+    return use
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
+from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import Tokens
 
@@ -53,3 +54,19 @@ def tokens_of(rows: list[list[int]]) -> Tokens:
     tokens = jnp.array([padded(row, 0) for row in rows])
     segments = jnp.array([padded([1] * len(row), 0) for row in rows])
     return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(width), tokens.shape))
+
+
+def rows_of(texts: list[list[list[int]]], width: int) -> Tokens:
+    """Makes rows of several texts each, with their segments and positions."""
+    found = np.zeros((3, len(texts), width), np.int32)
+    for r, row in enumerate(texts):
+        pieces = [(piece, n, place) for n, text in enumerate(row, 1) for place, piece in enumerate(text)]
+        found[:, r, : len(pieces)] = np.array(pieces, np.int32).reshape(-1, 3).T
+    return Tokens(*found)
+
+
+def random_params(config: Config) -> dict:
+    """Draws all parameters, so that no bias and no scale has a special value and can be forgotten."""
+    rng = np.random.default_rng(1)
+    draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / np.sqrt(leaf.shape[0])
+    return jax.tree.map(draw, models.parameter_shapes(config))

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import random_models
+from random_models import random_params
 
 from transformer.config import FORMS, OPTIONS, TASKS, Config, ConfigError, config_dict, resolve
 from transformer.config.declare import choices, has_meaning
 from transformer.nn import cache, decoders, models
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import Batch
 
 SMALL = {
     'model.N': 1,
@@ -271,17 +273,7 @@ def name(variant: dict) -> str:
     return ','.join(f'{key.split(".")[1]}={value}' for key, value in variant.items()) or 'base'
 
 
-def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
-    """Makes rows of several sentences each, with segments and positions."""
-    found = np.zeros((3, len(rows), width), np.int32)
-    for r, row in enumerate(rows):
-        start = 0
-        for segment, tokens in enumerate(row, start=1):
-            place = slice(start, start + len(tokens))
-            found[0, r, place], found[1, r, place] = tokens, segment
-            found[2, r, place] = np.arange(len(tokens))
-            start += len(tokens)
-    return Tokens(*map(jnp.asarray, found))
+rows_of = lambda rows, width: jax.device_put(random_models.rows_of(rows, width))
 
 
 def batch(config: Config, rows: list[list[tuple[int, list[int]]]], s: int = 12, t: int = 12) -> Batch:
@@ -311,13 +303,6 @@ ROWS = (
     + [[(b, TARGETS[b])] for b in ORDER]
 )
 ALONE, OTHERS, PACKED, MOVED = slice(0, 3), slice(3, 6), 6, slice(7, 10)
-
-
-def random_params(config: Config) -> dict:
-    """Draws all parameters, so that no bias and no scale has a special value and can be forgotten."""
-    rng = np.random.default_rng(1)
-    draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / np.sqrt(leaf.shape[0])
-    return jax.tree.map(draw, models.parameter_shapes(config))
 
 
 def steps(config: Config, variables: dict) -> jax.Array:

@@ -59,10 +59,7 @@ FENCES = {
         'transformer/interop/hugging_face/engine.py',
     },
     'safetensors': {'transformer/runs/parameters_file.py'},
-    'ctranslate2': {
-        'experiments/speed/ctranslate2_search.py',
-        'transformer/interop/ctranslate2/writing.py',
-    },
+    'ctranslate2': {'experiments/speed/ctranslate2_search.py', 'transformer/interop/ctranslate2/writing.py'},
 }
 COLLECTIVES = {'pmap', 'psum', 'pmean', 'all_gather', 'axis_index', 'distributed', 'shard_map'}
 

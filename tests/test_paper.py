@@ -124,12 +124,7 @@ def test_what_is_added_to_embeddings():
 def test_learning_rate():
     config = resolve(config_dict())
     peak = 512**-0.5 * 4000**-0.5
-    for step, expected in (
-        (1, 512**-0.5 * 4000**-1.5),
-        (2000, peak / 2),
-        (4000, peak),
-        (16000, peak / 2),
-    ):
+    for step, expected in ((1, 512**-0.5 * 4000**-1.5), (2000, peak / 2), (4000, peak), (16000, peak / 2)):
         assert float(optim.learning_rate(config, step)) == pytest.approx(expected, rel=1e-5)
 
 

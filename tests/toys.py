@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from etils import epath
 
 from transformer import config as configs
+from transformer import parallel
 from transformer.actions import train as action
 from transformer.config import Config, config_dict, present_values, resolve
 from transformer.config.declare import drop_unused
@@ -15,7 +16,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks import sums_of
 from transformer.tokens import Batch
 from transformer.training import dropout_keys
-from transformer.training.step import dropout_key, initial_state
+from transformer.training.step import dropout_key, gradients, initial_state
 
 OPTIONS = {
     'model.N': 1,
@@ -80,3 +81,15 @@ def sums_of_microbatches(config: Config, batch: Batch) -> tuple[dict, dict]:
     ]
     found = compute(params, batch, jnp.arange(count)), jax.tree.map(lambda *parts: sum(parts), *alone)
     return tuple({name: float(value) for name, value in sums.items()} for sums in found)
+
+
+def gradients_of(config: Config, params: dict, batch: Batch, number: int, sums=None) -> tuple[dict, dict]:
+    """Computes the gradients and sums of all devices at a step."""
+
+    def step(params, batch):
+        found = gradients(config, sums or sums_of(config), params, batch, jnp.int32(number))
+        return parallel.sum_over_devices(found)
+
+    batch = parallel.to_devices(batch, config.train.microbatches)
+    gradient, found = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+    return gradient, {name: float(value) for name, value in found.items()}

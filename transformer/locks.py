@@ -9,16 +9,8 @@ from collections.abc import Callable, Iterator
 
 from transformer.files import Path
 
-# Errors of file systems without locks.
-_NO_LOCKS = {
-    errno.ENOLCK,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
-    errno.EINVAL,
-    # Some network file systems refuse to lock a folder, which cannot be opened for writing.
-    errno.EBADF,
-}
+# Errors of file systems without locks; of EBADF those that refuse to lock a folder, as it cannot be written.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF}
 _PAUSE = 0.1  # seconds between two attempts
 
 

@@ -6,60 +6,17 @@ seeds from 1 to SEEDS, returns a measurement that JSON can hold; `judge(measurem
 NUMBERS explains its numbers if they are not means over seeds; PANELS draw the figure.
 """
 
-from experiments.claims import (
-    additive,
-    averaging,
-    batch_norm,
-    beams,
-    bottleneck,
-    composition,
-    content,
-    convolution,
-    depth,
-    distance,
-    distance_bias,
-    dropout,
-    ensemble,
-    exploding,
-    extrapolation,
-    few_shot,
-    gradients,
-    grid,
-    head_count,
-    heads,
-    horizon,
-    inductive_bias,
-    lookup,
-    mask,
-    negatives,
-    noise_scale,
-    offsets,
-    order,
-    parallelism,
-    pieces,
-    power_law,
-    pronoun,
-    rank,
-    recall,
-    rotary,
-    scaling,
-    similarity,
-    smoother,
-    smoothing,
-    tied,
-    values,
-    warmup,
-    wavelengths,
-)
+import importlib
 
 # By file name, in the order in which they are printed.
 CLAIMS = {
-    module.__name__.rpartition('.')[2]: module
-    for module in (
-        gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
-        extrapolation, head_count, smoothing, beams, heads, pronoun, exploding, values, lookup,
-        batch_norm, averaging, tied, pieces, ensemble, distance_bias, dropout, horizon, distance,
-        content, similarity, rotary, smoother, rank, noise_scale, wavelengths, convolution,
-        additive, grid, inductive_bias, negatives, composition, few_shot, power_law,
+    name: importlib.import_module(f'experiments.claims.{name}')
+    for name in (
+        'gradients', 'recall', 'bottleneck', 'parallelism', 'scaling', 'order', 'offsets', 'mask', 'depth',
+        'warmup', 'extrapolation', 'head_count', 'smoothing', 'beams', 'heads', 'pronoun', 'exploding',
+        'values', 'lookup', 'batch_norm', 'averaging', 'tied', 'pieces', 'ensemble', 'distance_bias',
+        'dropout', 'horizon', 'distance', 'content', 'similarity', 'rotary', 'smoother', 'rank',
+        'noise_scale', 'wavelengths', 'convolution', 'additive', 'grid', 'inductive_bias', 'negatives',
+        'composition', 'few_shot', 'power_law',
     )
 }  # fmt: skip

@@ -5,7 +5,7 @@ import numpy as np
 
 from experiments.claims import claim, small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, prepared, spreads
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.panels import JOINED, curves
 from transformer.config import replace
 from transformer.tasks import task_of
 
@@ -47,6 +47,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'loss on dev: {spreads(losses, ".4f")}')
 
 
-PANELS = (
-    curves(NAMES, '', 'loss on dev', lambda m: {'': list(m.values())}, style=DOTS | {'linestyle': '-'}),
-)
+PANELS = (curves(NAMES, '', 'loss on dev', style=JOINED),)

@@ -1,14 +1,12 @@
 """Nouns attend to content words rather than to articles."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from experiments.claims import distance, small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, prepared, spreads
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.panels import JOINED, curves
 from transformer.data.generated.grammar.sentences import sentence_trees
-from transformer.data.trees import Constituent
+from transformer.data.trees import Constituent, leaves
 
 ARTICLES = ('the', 'a', 'an')
 NOUNS, CONTENT = ('NN', 'NNS'), ('NN', 'NNS', 'JJ', 'VB')
@@ -22,18 +20,9 @@ CRITERION = (
 )
 
 
-def words(tree: Constituent) -> Iterator[tuple[str, str]]:
-    """Yields the tags and words of a tree."""
-    if tree.is_word:
-        yield tree
-    else:
-        for part in tree.parts:
-            yield from words(part)
-
-
 def tags(pieces: list[str], tree: Constituent) -> list[tuple[int, str, str]]:
     """Returns the place of the word that each piece belongs to, its tag and the word; '' for other pieces."""
-    letters = [(place, tag, word) for place, (tag, word) in enumerate(words(tree)) for _ in word]
+    letters = [(place, tag, word) for place, (tag, word) in enumerate(leaves(tree)) for _ in word]
     tagged, begin = [], 0
     for piece in pieces:
         size = len(piece.replace('▁', ''))
@@ -69,13 +58,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'weight from a noun to a piece of a {spreads(given, ".3f")}')
 
 
-PANELS = (
-    curves(
-        CLASSES,
-        '',
-        'weight from a noun',
-        lambda m: {'': list(m.values())},
-        style=DOTS | {'linestyle': '-'},
-        ylim=(0, None),
-    ),
-)
+PANELS = (curves(CLASSES, '', 'weight from a noun', style=JOINED, ylim=(0, None)),)

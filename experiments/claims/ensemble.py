@@ -4,7 +4,7 @@ import jax
 
 from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spread
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.panels import JOINED, curves
 
 MEMBERS, SEEDS = 3, 3
 # About three times the parameters of the small model.
@@ -44,8 +44,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'loss on dev: {"; ".join(parts)}')
 
 
-PANELS = (
-    curves(
-        NAMES, '', 'loss on dev', lambda m: {'': list(m['loss'].values())}, style=DOTS | {'linestyle': '-'}
-    ),
-)
+PANELS = (curves(NAMES, '', 'loss on dev', lambda m: {'': list(m['loss'].values())}, style=JOINED),)

@@ -64,13 +64,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(all(holds), f'right, in percent: {spreads(by_name(measurements), ".1f")}')
 
 
-PANELS = (
-    curves(
-        [*POSITIONS],
-        '',
-        'pictures right (%)',
-        lambda shares: {'': [shares[name] for name in POSITIONS]},
-        style=DOTS | {'color': 'C0'},
-        xmargin=0.4,
-    ),
-)
+PANELS = (curves([*POSITIONS], '', 'pictures right (%)', style=DOTS | {'color': 'C0'}, xmargin=0.4),)

@@ -25,8 +25,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'perplexity beside {HEADS["base"]} heads: {spreads(more, "+.3f", ", ")}')
 
 
-PANELS = (
-    curves(
-        list(HEADS.values()), 'heads', 'perplexity', lambda m: {'': [m[row] for row in HEADS]}, ticks='log2'
-    ),
-)
+PANELS = (curves(list(HEADS.values()), 'heads', 'perplexity', ticks='log2'),)

@@ -69,12 +69,6 @@ def judge(measurements: Measurements) -> Verdict:
 NUMBERS = 'greatest lag by seed'
 PANELS = (
     curves(
-        LAGS,
-        'lag, pieces',
-        'recalled',
-        ticks='log',
-        guide=('one half', 0.5),
-        legend=True,
-        ylim=(0, 1.05),
+        LAGS, 'lag, pieces', 'recalled', ticks='log', guide=('one half', 0.5), legend=True, ylim=(0, 1.05)
     ),
 )

@@ -58,12 +58,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'R@1, in percent, by pairs compared: {spreads(by_name(measurements), ".1f")}')
 
 
-PANELS = (
-    curves(
-        ROWS,
-        'pairs that are compared',
-        'texts of images, R@1 (%)',
-        lambda shares: {'': list(shares.values())},
-        ticks='log',
-    ),
-)
+PANELS = (curves(ROWS, 'pairs that are compared', 'texts of images, R@1 (%)', ticks='log'),)

@@ -76,13 +76,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'tokens: {"; ".join(parts)}')
 
 
-PANELS = (
-    curves(
-        MEASURED,
-        'updates',
-        'noise scale, tokens',
-        lambda m: {'': list(m.values())},
-        ticks='log',
-        yscale='log',
-    ),
-)
+PANELS = (curves(MEASURED, 'updates', 'noise scale, tokens', ticks='log', yscale='log'),)

@@ -11,10 +11,13 @@ from experiments.claims.claim import Measurement, Measurements
 Panel = Callable[[Axes, Measurements], None]
 # A style of `curves` with dots in place of lines.
 DOTS = {'marker': 'o', 'linestyle': '', 'alpha': 0.6}
+JOINED = DOTS | {'linestyle': '-'}
 
 
 def as_measured(measurement: Measurement) -> Mapping[str, Sequence[float]]:
-    """Returns the measured numbers by name, if each name has a list of numbers or a number for each place."""
+    """Returns the measured numbers by name; if each name has one number, the names are the places."""
+    if not any(isinstance(value, Mapping | Sequence) for value in measurement.values()):
+        return {'': list(measurement.values())}
     return {name: list(v.values()) if isinstance(v, Mapping) else v for name, v in measurement.items()}
 
 

@@ -2,7 +2,7 @@
 
 from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spreads
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.panels import JOINED, curves
 
 TOKENIZERS = {'bpe': 600, 'characters': 315, 'bytes': 259}  # data.tokenizer and data.pieces
 LENGTH, SEEDS = 160, 3  # positions of a row, enough for every sentence in bytes
@@ -30,13 +30,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(all(a < b < c for a, b, c in ordered), f'bits per character: {spreads(bits, ".3f")}')
 
 
-PANELS = (
-    curves(
-        list(TOKENIZERS),
-        '',
-        'bits per character',
-        lambda m: {'': list(m.values())},
-        style=DOTS | {'linestyle': '-'},
-        ylim=(0, None),
-    ),
-)
+PANELS = (curves(list(TOKENIZERS), '', 'bits per character', style=JOINED, ylim=(0, None)),)

@@ -108,7 +108,4 @@ def draw_answers(axes: Axes, measurements: Measurements) -> None:
 
 
 NUMBERS = OVER_PAIRS
-PANELS = (
-    draw_preference,
-    draw_answers,
-)
+PANELS = (draw_preference, draw_answers)

@@ -33,8 +33,4 @@ def _panel(key: str, label: str) -> Panel:
     return curves(list(ROWS), '', label, lambda m: {'': [m[name][key] for name in ROWS]}, xmargin=0.3)
 
 
-PANELS = (
-    _panel('perplexity', 'perplexity'),
-    _panel('accuracy', 'accuracy'),
-    _panel('bleu', 'sacreBLEU'),
-)
+PANELS = (_panel('perplexity', 'perplexity'), _panel('accuracy', 'accuracy'), _panel('bleu', 'sacreBLEU'))

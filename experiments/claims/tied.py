@@ -4,7 +4,7 @@ import jax
 
 from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spread
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.panels import JOINED, curves
 
 TIED, FREE = VALUES = ('all', 'none')  # of model.tie_embeddings
 SEEDS = 3
@@ -40,10 +40,6 @@ def judge(measurements: Measurements) -> Verdict:
 
 PANELS = (
     curves(
-        ('one matrix', 'two'),
-        '',
-        'loss on dev',
-        lambda m: {'': [m[value]['loss'] for value in VALUES]},
-        style=DOTS | {'linestyle': '-'},
+        ('one matrix', 'two'), '', 'loss on dev', lambda m: {'': [m[v]['loss'] for v in VALUES]}, style=JOINED
     ),
 )

@@ -97,43 +97,27 @@ _PAIR, _ROW = (192, 128), (16, 1024)
 _PACKED = [f'{side}_{what}' for side in ('inputs', 'targets') for what in ('positions', 'segmentation')]
 PEERS = {
     'marian': Peer(
-        'transformers.models.marian.modeling_flax_marian',
-        'transformers<5',
-        _marian,
-        _marian_logits,
-        {'source': _PAIR, 'labels': _PAIR},
-        0.1,
+        'transformers.models.marian.modeling_flax_marian', 'transformers<5', _marian, _marian_logits,
+        {'source': _PAIR, 'labels': _PAIR}, 0.1,
     ),
     'wmt': Peer(
-        'examples.wmt.models',
-        'github.com/google/flax',
-        _wmt,
-        _wmt_logits,
-        dict.fromkeys(('inputs', 'labels', *_PACKED), _PAIR),
-        0.1,
+        'examples.wmt.models', 'github.com/google/flax', _wmt, _wmt_logits,
+        dict.fromkeys(('inputs', 'labels', *_PACKED), _PAIR), 0.1,
     ),
     'nanodo': Peer(
-        'nanodo.model',
-        'github.com/google-deepmind/nanodo',
-        _nanodo,
-        lambda model, x: model(x['text']),
+        'nanodo.model', 'github.com/google-deepmind/nanodo', _nanodo, lambda model, x: model(x['text']),
         {'text': _ROW, 'labels': _ROW},
     ),
     'bert': Peer(
-        'transformers.models.bert.modeling_flax_bert',
-        'transformers<5',
-        _bert,
-        _bert_logits,
+        'transformers.models.bert.modeling_flax_bert', 'transformers<5', _bert, _bert_logits,
         {'text': (32, 512), 'labels': (32, 512)},
     ),
     'vit': Peer(
-        'big_vision.models.vit',
-        'github.com/google-research/big_vision',
-        _vit,
+        'big_vision.models.vit', 'github.com/google-research/big_vision', _vit,
         lambda model, x: model(x['pixels'], train=True)[0],
         {'pixels': (128, 224, 224, 3), 'labels': (128,)},
     ),
-}
+}  # fmt: skip
 
 
 def update(name: str, chunks: int, device: jax.Device) -> Lowered:

@@ -137,7 +137,7 @@ def _left_out(scales: Mapping[str, SmallScale]) -> Section:
         'the slope of the other rows. over seeds: how far our seeds move the prediction at this slope '
         '(paired t-test). 95%: the prediction interval, by the scatter of the other rows around their line. '
         'error of mean: of the mean of the predictions from '
-        f'{small} and {", ".join(name for name, _ in others)}.',
+        f'{small} and {", ".join(name for name, _ in others)}.'
     ]
     return Section('Each row predicted by the others', table('row', rows, *headings), notes)
 

@@ -61,8 +61,7 @@ def _layer(stack: str, attentions: dict[str, str]) -> list[Box]:
 
 ENCODER = _layer('encoder', {'self_attention': 'Self-attention'})
 DECODER = _layer(
-    'decoder',
-    {'self_attention': 'Masked self-attention', 'cross_attention': 'Attention to the encoder'},
+    'decoder', {'self_attention': 'Masked self-attention', 'cross_attention': 'Attention to the encoder'}
 )
 
 

@@ -6,20 +6,19 @@ import os
 from collections.abc import Sequence
 
 from experiments.compiled import lower
-from experiments.speed import interleaved, subprocesses, updates
+from experiments.speed import interleaved, subprocesses, training, updates
 from transformer import config as configs
 from transformer import parallel
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.nn import cost
-from transformer.tokens import Batch
 
-# The sides of a comparison; the first is compared with each of the others.
+# Changes of a model with `train.prng=rbg`. Each compiles for a minute or two.
 VARIANTS = {
-    'full, rbg': {'train.prng': 'rbg'},
-    'full, threefry': {'train.prng': 'threefry'},
-    'flash, rbg': {'train.prng': 'rbg', 'model.attention': 'flash'},
-    'full, rbg, remat': {'train.prng': 'rbg', 'model.remat': True},
+    'full': {},
+    'flash': {'model.attention': 'flash'},
+    'threefry': {'train.prng': 'threefry'},
+    'remat': {'model.remat': True},
 }
 # NVIDIA's data sheets: dense products of bfloat16 (the T4: float16) per second.
 PEAKS = {'H200': 989e12, 'H100': 989e12, 'A100': 312e12, 'L4': 121e12, 'T4': 65e12}
@@ -36,12 +35,15 @@ def peak_of(kind: str) -> float | None:
     return next((peak for name, peak in PEAKS.items() if name in words), None)
 
 
-def measure(config: Config, name: str, rounds: int, count: int) -> dict[str, object]:
+def measure(config: Config, name: str, variants: Sequence[str], rounds: int, count: int) -> dict[str, object]:
     """Times our updates and PyTorch's compiled ones of a batch of full rows, and prints and returns speeds.
 
     Args:
+      variants: names in `VARIANTS`; the first is compared with the others and with PyTorch's.
       count: the updates of each side in a round.
     """
+    if unknown := [variant for variant in variants if variant not in VARIANTS]:
+        raise ConfigError(f'--variants={unknown[0]}: choose from {", ".join(VARIANTS)}')
     if parallel.platform() != 'gpu' or parallel.device_count() != 1:
         found = f'{parallel.device_count()} x {parallel.platform()}'
         raise ConfigError(f'needs one GPU, found {found}; CUDA_VISIBLE_DEVICES=0 chooses the first')
@@ -52,12 +54,12 @@ def measure(config: Config, name: str, rounds: int, count: int) -> dict[str, obj
     sides, memory = {}, {}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):
-            theirs = subprocesses.start(stack, _pytorch, config, [batch], config.model.dtype)
+            theirs = subprocesses.start(stack, training.pytorch, config, [batch], config.model.dtype, 'cuda')
         else:
             theirs = None
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
-        for variant, changes in VARIANTS.items():
-            own = configs.replace(config, changes)
+        for variant in variants:
+            own = configs.replace(config, {'train.prng': 'rbg'} | VARIANTS[variant])
             memory[variant] = memory_of_update(own)
             sides[variant] = updates.make_passes(own, [batch])
         if theirs:
@@ -78,9 +80,3 @@ def memory_of_update(config: Config) -> int:
     kinds = ('argument', 'output', 'temp', 'generated_code')
     needed = sum(getattr(memory, f'{kind}_size_in_bytes') for kind in kinds)
     return needed - memory.alias_size_in_bytes
-
-
-def _pytorch(config: Config, batches: Sequence[Batch], dtype: str) -> interleaved.Timed:
-    from experiments.speed import torch_models
-
-    return torch_models.make_passes(config, batches, dtype, 'cuda')

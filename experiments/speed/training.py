@@ -95,7 +95,7 @@ def measure(
             bfloat16 = [] if m.kind == 'recurrent' else [('bfloat16', '')]
             for dtype, heap in ('float32', ''), *bfloat16, ('float32', ', heap kept'):
                 sides[f'PyTorch, {dtype}{heap}'] = subprocesses.start(
-                    stack, _pytorch, config, work.theirs, dtype, keeps_memory=bool(heap)
+                    stack, pytorch, config, work.theirs, dtype, keeps_memory=bool(heap)
                 )
         else:
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
@@ -105,10 +105,11 @@ def measure(
     return {'what': what, **comparison}
 
 
-def _pytorch(config: Config, batches: Sequence[Batch], dtype: str) -> interleaved.Timed:
+def pytorch(config: Config, batches: Sequence[Batch], dtype: str, device: str = 'cpu') -> interleaved.Timed:
+    """Returns PyTorch's passes through batches."""
     from experiments.speed import torch_models
 
-    return torch_models.make_passes(config, batches, dtype)
+    return torch_models.make_passes(config, batches, dtype, device)
 
 
 def write_trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> None:

@@ -45,6 +45,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks.translation import task as translation
 
 ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures('in_the_root')
 TINY = {
     'model.N': 1,
     'model.d_model': 16,
@@ -66,11 +67,6 @@ TINY = {
 GPT = '--config=configs/gpt_grammar.py'
 WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
 ZAHLEN = ['eins', 'zwei', 'drei', 'vier', 'fünf', 'sechs', 'sieben', 'acht', 'neun', 'zehn']
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture(scope='session')

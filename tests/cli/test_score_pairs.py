@@ -191,11 +191,7 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
     found, tally = written(first, lines, contrast=True)
     assert [len(line.split('\t')) for line in found] == [2, 2, 3, 2]
     assert float(found[2].split('\t')[1]) == pytest.approx(logp['de'], rel=1e-5)
-    right = [
-        logp['bc'] > logp['de'],
-        logp['de'] > logp['bc'],
-        logp['bc'] > max(logp['de'], logp['fg']),
-    ]
+    right = [logp['bc'] > logp['de'], logp['de'] > logp['bc'], logp['bc'] > max(logp['de'], logp['fg'])]
     # The last line is scored, but it would be wrong whatever the model.
     assert tally.shares() == {'share': sum(right) / 3, 'count': 3, 'unscored': 0, 'equal': 1, 'kinds': {}}
     assert 'line 4' in caplog.text and len(tally.describe()) == 2

@@ -16,14 +16,7 @@ import pytest
 
 from experiments import benchmark
 from experiments.speed import data as pipeline
-from experiments.speed import (
-    gpu,
-    interleaved,
-    matrix_products,
-    subprocesses,
-    training,
-    updates,
-)
+from experiments.speed import gpu, interleaved, matrix_products, subprocesses, training, updates
 from experiments.sweeps import cost as plan
 from transformer import config as configs
 from transformer import parallel
@@ -324,16 +317,16 @@ def test_gpu(monkeypatch, tmp_path, capsys):
     assert 'needs one GPU, found 1 x cpu' in capsys.readouterr().err
     monkeypatch.setattr(parallel, 'platform', lambda: 'gpu')
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    names = ['full, threefry']
-    monkeypatch.setattr(gpu, 'VARIANTS', {name: gpu.VARIANTS[name] for name in names})
+    assert benchmark.main(['benchmark', 'gpu', '--variants=full,fast']) == 2
+    assert '--variants=fast: choose from full, flash,' in capsys.readouterr().err
     monkeypatch.setattr(gpu, 'PEAKS', {here[0].device_kind: 1e12})
     small = {**SMALL, 'data.batch_tokens': 32, 'model.N': 1, 'model.h': 2, 'model.d_ff': 16}
     file, changes = tmp_path / 'gpu.json', [f'--set={key}={value}' for key, value in small.items()]
-    call = ['benchmark', 'gpu', '--rounds=2', '--updates=1', *changes]
+    call = ['benchmark', 'gpu', '--variants=threefry', '--rounds=2', '--updates=1', *changes]
     assert benchmark.main([*call, f'--output={file}']) == 0
     found, shown = json.loads(file.read_text()), capsys.readouterr().out
     assert '8 x 4 tokens' in found['what'] and shown.count('of the peak') == 1
-    assert list(found['tokens_per_second']) == list(found['memory']) == names
+    assert list(found['tokens_per_second']) == list(found['memory']) == ['threefry']
     config = configs.resolve_values({**benchmark.ACCELERATOR_SIZES, **small})
     assert found['formula'] == cost.update_flops(config)
     # Parameters, and Adam's two means of each gradient.

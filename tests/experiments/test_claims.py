@@ -354,11 +354,7 @@ def of_bottleneck(attention, without):
 
 
 def of_offsets(t2t=1e-6, least=0.9):
-    return {
-        'paper': {'1': 1e-8, '2': 1e-8},
-        't2t': {'1': 1e-8, '2': t2t},
-        'random': {'1': 1.0, '2': least},
-    }
+    return {'paper': {'1': 1e-8, '2': 1e-8}, 't2t': {'1': 1e-8, '2': t2t}, 'random': {'1': 1.0, '2': least}}
 
 
 def of_gradients(attention=0.2, lstm=1e-3):

@@ -69,12 +69,7 @@ def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> Hyp
 def test_pruning():
     # The best sentence, 3 EOS of 0.4 · 0.9, starts behind the better first step 2 of 0.6: greedy
     # search loses it, two hypotheses find it.
-    lattice = {
-        (): {2: 0.6, 3: 0.4},
-        (2,): {EOS: 0.5, 4: 0.5},
-        (2, 4): {EOS: 1.0},
-        (3,): {EOS: 0.9, 4: 0.1},
-    }
+    lattice = {(): {2: 0.6, 3: 0.4}, (2,): {EOS: 0.5, 4: 0.5}, (2, 4): {EOS: 1.0}, (3,): {EOS: 0.9, 4: 0.1}}
     narrow, wide = search(lattice, beam=1, alpha=0.0), search(lattice, beam=2, alpha=0.0)
     assert narrow.tokens[0, 0].tolist() == [2, 1, 0, 0]
     assert float(narrow.scores[0, 0]) == pytest.approx(np.log(0.3), rel=1e-5)

@@ -4,12 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_models import rows_of
 
 from transformer.config import Config, config_dict, resolve
 from transformer.inference import attention
 from transformer.nn import convolutional, cost, models
 from transformer.nn.positions import sinusoid
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import Batch
 
 SMALL = {
     'model.kind': 'convolutional',
@@ -38,17 +39,6 @@ def random_params(config: Config) -> dict:
         return size * rng.normal(size=leaf.shape).astype(np.float32)
 
     return jax.tree_util.tree_map_with_path(draw, models.parameter_shapes(config))
-
-
-def packed(sentences: list[list[int]]) -> Tokens:
-    """Packs sentences in one row."""
-    found = np.zeros((3, 1, WIDTH), np.int32)
-    start = 0
-    for segment, tokens in enumerate(sentences, start=1):
-        place = slice(start, start + len(tokens))
-        found[:, 0, place] = tokens, [segment] * len(tokens), range(len(tokens))
-        start += len(tokens)
-    return Tokens(*map(jnp.asarray, found))
 
 
 def linear(p: dict, x: np.ndarray) -> np.ndarray:
@@ -123,7 +113,7 @@ def decode(config: Config, params: dict, source: list[int], target: list[int]):
 def test_the_equations_in_numpy(changes):
     config = config_of(**changes)
     params = random_params(config)
-    batch = {'source': packed(SOURCES), 'target': packed(TARGETS)}
+    batch = jax.device_put({'source': rows_of([SOURCES], WIDTH), 'target': rows_of([TARGETS], WIDTH)})
     run = lambda params: models.build(config).apply({'params': params}, batch, train=False)
     found, shown = jax.jit(run)(params)[0], attention.attention_weights(config, params, batch)
     assert np.isfinite(found).all() and set(shown) == {'decoder/cross_attention'}
@@ -143,7 +133,7 @@ def test_the_equations_in_numpy(changes):
 def test_the_language_model_in_numpy(positions):
     config = config_of(LANGUAGE, positions=positions)
     params = random_params(config)
-    batch: Batch = {'text': packed(TARGETS)}
+    batch: Batch = {'text': jax.device_put(rows_of([TARGETS], WIDTH))}
     run = lambda params: models.build(config).apply({'params': params}, batch, train=False)
     found, first, p = jax.jit(run)(params)[0], 0, params['decoder']
     for text in TARGETS:

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_models import rows_of
 
 from tests import programs
 from transformer import config as configs
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.nn import heads, models
 from transformer.nn.encoders import TextEncoder, text_types
-from transformer.tokens import EOS, Batch, Tokens
+from transformer.tokens import EOS, Batch
 
 MODEL = {
     'train.task': 'masked',
@@ -70,12 +71,8 @@ def config_of(kind: str, **changes) -> Config:
 
 def batch_of(rows: list[list[int]], width: int = 12) -> Batch:
     """Makes rows of several texts, and labels of two examples a row."""
-    arrays = np.zeros((3, len(rows), width), np.int32)
-    for r, row in enumerate(rows):
-        parts = [(TEXTS[b], [s] * len(TEXTS[b]), range(len(TEXTS[b]))) for s, b in enumerate(row, start=1)]
-        joined = np.concatenate([np.array(part, np.int32) for part in parts], axis=1)
-        arrays[:, r, : joined.shape[1]] = joined
-    return {'text': Tokens(*map(jnp.asarray, arrays)), 'label': jnp.zeros((len(rows), 2), jnp.int32)}
+    text = jax.device_put(rows_of([[TEXTS[b] for b in row] for row in rows], width))
+    return {'text': text, 'label': jnp.zeros((len(rows), 2), jnp.int32)}
 
 
 def encoder(config: Config, head: str) -> TextEncoder:
@@ -202,18 +199,10 @@ def test_the_head_of_a_form(kind, task, head):
     assert {name: leaf.shape for name, leaf in shapes.items()} == {'kernel': (16, width), 'bias': (width,)}
 
 
-def packed(*rows: list[list[int]]) -> Tokens:
-    """Lays out rows of segments, in rows of 12."""
-    tokens, segments, positions = np.zeros((3, len(rows), 12), np.int32)
-    for r, row in enumerate(rows):
-        flat = [(piece, n, i) for n, segment in enumerate(row, 1) for i, piece in enumerate(segment)]
-        tokens[r, : len(flat)], segments[r, : len(flat)], positions[r, : len(flat)] = zip(*flat, strict=True)
-    return Tokens(*map(jnp.asarray, (tokens, segments, positions)))
-
-
 def test_texts_have_types_of_their_own():
     """As BERT's, an end has its text's type. If there are more texts than types, the last share one."""
-    text = packed([[5, 6, EOS, 7, EOS], [8, EOS], [9, EOS, EOS, 5]], [[3, EOS, 4, EOS, 5, EOS]])
+    rows = [[5, 6, EOS, 7, EOS], [8, EOS], [9, EOS, EOS, 5]], [[3, EOS, 4, EOS, 5, EOS]]
+    text = jax.device_put(rows_of(rows, 12))
     expected = np.array([[0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 2, 0], [0, 0, 1, 1, 2, 2, 0, 0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(text_types(text, 3), expected)
     np.testing.assert_array_equal(text_types(text, 2), np.minimum(expected, 1))

@@ -8,6 +8,7 @@ import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from random_models import random_params
 
 from transformer.config import Config, config_dict, resolve
 from transformer.inference import attention
@@ -26,12 +27,6 @@ SOURCE, TARGET = [5, 9, 4, 8, 1], [7, 6, 3, 1]
 
 def config_of(**changes) -> Config:
     return resolve(config_dict({**SMALL, **{f'model.{key}': value for key, value in changes.items()}}))
-
-
-def random_params(config: Config) -> dict:
-    rng = np.random.default_rng(1)
-    draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / np.sqrt(leaf.shape[0])
-    return jax.tree.map(draw, models.parameter_shapes(config))
 
 
 def row(tokens: list[int]) -> Tokens:

@@ -240,10 +240,7 @@ def test_one_line_for_each_step(capsys, tmp_path):
         {'step': 6, 'loss': 1.5, 'dev_loss': None},
     ]
     assert len(told) == 1 and told[0][0] == 6 and told[0][1]['loss'] == 1.5
-    assert capsys.readouterr().err.splitlines() == [
-        '[a header]',
-        'step 6/8  loss 1.5  dev_loss nan',
-    ]
+    assert capsys.readouterr().err.splitlines() == ['[a header]', 'step 6/8  loss 1.5  dev_loss nan']
 
 
 def test_a_damaged_line_before_others_is_an_error_and_nothing_is_removed(tmp_path):

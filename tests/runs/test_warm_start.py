@@ -19,7 +19,7 @@ from transformer.runs import restore, warm_start, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
 
-ROOT = pathlib.Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures('in_the_root')
 TINY = {
     'model.N': 1,
     'model.d_model': 16,
@@ -44,11 +44,6 @@ TINY = {
 SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none', 'data.pieces': 290}
 WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
 ZAHLEN = ['eins', 'zwei', 'drei', 'vier', 'fünf', 'sechs', 'sieben', 'acht', 'neun', 'zehn']
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 def write_texts(folder: pathlib.Path, seed: int) -> pathlib.Path:

@@ -183,10 +183,7 @@ CASES = {
         {'label': LABELS},
         {'accuracy': 0.28},
         LINES,
-        {
-            'guesses': ({'accuracy': 0.26}, None, ['26.0 25.0']),
-            'few': ({}, [*'aaaabbbb'], ['2 4']),
-        },
+        {'guesses': ({'accuracy': 0.26}, None, ['26.0 25.0']), 'few': ({}, [*'aaaabbbb'], ['2 4'])},
     ),
     'captions': (
         {'data.source': 'scenes', 'data.language': 'en'},

@@ -67,15 +67,6 @@ def params_of(config: Config, seed: int = 1) -> dict:
     return jax.tree.map(draw, models.parameter_shapes(config))
 
 
-@pytest.fixture
-def use_devices(monkeypatch):
-    def use(count: int) -> None:
-        chosen = jax.devices()[:count]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-
-    return use
-
-
 def read_by_steps(config: Config, params: dict, state, tokens: jax.Array) -> tuple[jax.Array, object]:
     """Computes -log p of all pieces of rows [R T] that continue a state, by the search contract."""
 

@@ -123,6 +123,11 @@ WRITERS = {
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint')
 FILES = ('source', 'reference', 'text')
+# Options that `evaluate` can change.
+RESCORED = (
+    'decode.', 'data.dir', 'data.stride', 'train.accumulate', 'data.dev', 'data.test', 'data.source',
+    'data.columns', 'data.pictures', 'data.unreadable',
+)  # fmt: skip
 
 
 def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
@@ -176,18 +181,7 @@ COMMANDS = {
         'Loss, perplexity and the other scores of a trained model.',
         run.evaluate,
         (*MODEL, 'split', *FILES, 'distributed'),
-        (
-            'decode.',
-            'data.dir',
-            'data.stride',
-            'train.accumulate',
-            'data.dev',
-            'data.test',
-            'data.source',
-            'data.columns',
-            'data.pictures',
-            'data.unreadable',
-        ),  # fmt: skip
+        RESCORED,
         (
             '{} evaluate --workdir=FOLDER --split=dev,test',
             '{} evaluate --workdir=FOLDER --config.data.test=FILE.tsv',

@@ -54,11 +54,6 @@ def open_run(call: Call):
     return workdir.Run.open(folder)
 
 
-def without_params(run, call: Call):
-    """Returns the model of a run with the changes of a call, without its parameters."""
-    return restore.Trained(restore.changed(run.config, call.changes), None, run.codecs)
-
-
 def train(call: Call) -> int:
     """Trains or resumes a model, evaluates it, prints scores and examples, and returns the exit status."""
     config, folder = run_data.with_absolute_paths(flags.config(call)), join(call)
@@ -129,8 +124,7 @@ def evaluate(call: Call) -> None:
         evaluations = evaluation.evaluate(run, splits, choice, call.changes)
     file = next(iter(paths.values()), None)
     print_scores(
-        run.config,
-        {file or e.entry.get('split') or _list_of(e.entry['files']): e.entry for e in evaluations},
+        run.config, {file or e.entry.get('split') or _list_of(e.entry['files']): e.entry for e in evaluations}
     )
     if parallel.is_primary():
         for e in evaluations:
@@ -199,7 +193,7 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
     passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
     options = {flag.argument or key: values[key].value for key, flag in passed.items()}
     # Checks the options before the model is loaded.
-    verb(without_params(run, call), [], **options)
+    verb(restore.Trained(restore.changed(run.config, call.changes), None, run.codecs), [], **options)
     engine = values.engine, values.quantization, values.checkpoint, call.changes
     if values.engine != engines.OURS and not declared.engines:
         raise ConfigError(f'--engine={values.engine}: not with train.task={run.config.train.task}')

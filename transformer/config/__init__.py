@@ -15,14 +15,7 @@ A config file imports `config_dict` from here, or `config_beside` to start from 
 from transformer.config.declare import ConfigError
 from transformer.config.devices import check_devices, check_platform, portable, with_accumulation
 from transformer.config.files import config_beside, from_json, record_differences, to_json
-from transformer.config.options import (
-    OPTIONS,
-    Config,
-    Data,
-    Decode,
-    Model,
-    Train,
-)
+from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
 from transformer.config.resolve import (
     PAPER_TOKENS,
     config_dict,

@@ -37,9 +37,7 @@ class Decode:
         1.0, 'sample among the likeliest pieces with this total probability', minimum=1e-6, maximum=1.0
     )
     well_formed: bool = option(
-        False,
-        "search only among trees over a sentence's words, so that no output needs repair",
-        only=TREES,
+        False, "search only among trees over a sentence's words, so that no output needs repair", only=TREES
     )
 
 

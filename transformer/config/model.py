@@ -187,9 +187,7 @@ class Model:
         only=TEXTS,
     )
     vectors: str | None = option(
-        None,
-        "file of word vectors from which the embedding's rows of the same pieces start",
-        only=TEXTS,
+        None, "file of word vectors from which the embedding's rows of the same pieces start", only=TEXTS
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(

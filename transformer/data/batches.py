@@ -117,9 +117,6 @@ class RowBatches(Ordered):
     text allow, but at least `microbatches`. A group's last batch ends in empty rows. Rows are wide enough for
     the longest example, so that none is left out. Examples without texts have a row each.
 
-    A training epoch permutes the rows of each group, and the batches, by (seed, epoch). Without `train`
-    there is one epoch, in a fixed order.
-
     Args:
       positions: the number of positions of a row without texts.
     """

@@ -33,12 +33,7 @@ _TRAINED_ON = 4_000_000  # the most sentences that a tokenizer learns from
 
 
 def write(
-    data: Data,
-    reading: Reading,
-    identity: dict,
-    folder: pathlib.Path,
-    progress: Progress,
-    given: Codecs,
+    data: Data, reading: Reading, identity: dict, folder: pathlib.Path, progress: Progress, given: Codecs
 ) -> None:
     """Fills a folder, and writes the manifest, which begins with `identity`, last.
 

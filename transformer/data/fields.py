@@ -113,11 +113,11 @@ class Text(Field):
     def written(self, value: Any, place: str) -> str:
         """Returns the text whose pieces are stored. `place` names the value in errors."""
         del place
-        return value
+        return self.raw(value)
 
     def learned(self, value: Any) -> Iterator[str]:
         """Yields the lines of a value that the tokenizer learns from."""
-        yield from value.removesuffix('\n').split('\n') if self.whole else [value]
+        yield from value.removesuffix('\n').split('\n') if self.whole else [self.raw(value)]
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Turns each value into pieces, with EOS."""
@@ -163,15 +163,6 @@ class Words(Text):
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
         return split_at_blanks(cell)
-
-    def written(self, value: Sequence[str], place: str) -> str:
-        """Joins the words."""
-        del place
-        return ' '.join(value)
-
-    def learned(self, value: Sequence[str]) -> Iterator[str]:
-        """Yields the joined words."""
-        yield ' '.join(value)
 
     def raw(self, value: Sequence[str]) -> str:
         """Joins the words."""

@@ -16,22 +16,12 @@ from transformer.tokens import EOS, PAD, UNK
 
 _TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
 _OPTIONS = {
-    'normalization_rule_name': 'identity',
-    'remove_extra_whitespaces': False,
-    'add_dummy_prefix': True,
-    'byte_fallback': True,
-    'character_coverage': 1.0,
-    'hard_vocab_limit': True,
-    'pad_id': PAD,
-    'eos_id': EOS,
-    'unk_id': UNK,
-    'bos_id': -1,
+    'normalization_rule_name': 'identity', 'remove_extra_whitespaces': False, 'add_dummy_prefix': True,
+    'byte_fallback': True, 'character_coverage': 1.0, 'hard_vocab_limit': True,
+    'pad_id': PAD, 'eos_id': EOS, 'unk_id': UNK, 'bos_id': -1,
     # One thread and no shuffling: the same sentences give the same bytes.
-    'num_threads': 1,
-    'shuffle_input_sentence': False,
-    'max_sentence_length': 1 << 20,
-    'minloglevel': 2,
-}
+    'num_threads': 1, 'shuffle_input_sentence': False, 'max_sentence_length': 1 << 20, 'minloglevel': 2,
+}  # fmt: skip
 
 
 def train(
@@ -45,9 +35,6 @@ def train(
     With BPE, every character of the sentences is a piece; byte-level BPE begins with bytes. Else the pieces
     are the most frequent characters, of which all others become their UTF-8 bytes, or words, of which all
     others are unknown. With characters as pieces `words` are pieces, too, each with the blank before it.
-
-    With `words`, pieces are what stands between blanks: the most frequent ones, those of equal frequency in
-    the order of their characters. All other words are unknown.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
@@ -91,9 +78,7 @@ def _noting(sentences: Iterable[str], failures: list[BaseException]) -> Iterator
 def _most_frequent(sentences: Iterable[str], pieces: int) -> bytes:
     """Returns the tokenizer of the most frequent words, with their counts.
 
-    Of equals, the first in the alphabet come first.
-
-    A text's own <unk> is the unknown piece.
+    Of equals, the first in the alphabet come first. A text's own <unk> is the unknown piece.
     """
     counts = collections.Counter(word for sentence in sentences for word in sentence.split(' ') if word)
     special = [*SYMBOLS.values()]

@@ -194,12 +194,7 @@ def search(
 
 
 def search_rows(
-    config: Config,
-    asked: Asked,
-    pieces: int,
-    params: ensemble.Params,
-    key: Array,
-    rows: tuple,
+    config: Config, asked: Asked, pieces: int, params: ensemble.Params, key: Array, rows: tuple
 ) -> Hypotheses:
     """Searches for the outputs of one device's rows: sources, numbers (-1 for an empty row), and a grammar's.
 

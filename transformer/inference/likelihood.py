@@ -49,10 +49,7 @@ def log_likelihoods(
 
 
 def _score(
-    config: Config,
-    params: ensemble.Params,
-    key: None,
-    rows: dict[str, Tokens],
+    config: Config, params: ensemble.Params, key: None, rows: dict[str, Tokens]
 ) -> Float[Array, 'R S']:
     del key
     logits = ensemble.logits(config, params, rows, None)

@@ -110,13 +110,7 @@ _Search = _Beam | _Written
 
 
 def beam_search(
-    step: Step,
-    rooms: Sequence[Room],
-    limits: Int[Array, 'B'],
-    *,
-    beam: int,
-    alpha: float,
-    best: int = 1,
+    step: Step, rooms: Sequence[Room], limits: Int[Array, 'B'], *, beam: int, alpha: float, best: int = 1
 ) -> Hypotheses:
     """Runs the paper's beam search, as the released code does it.
 
@@ -291,11 +285,7 @@ def filter_logits(
 
 
 def sample(
-    step: Step,
-    rooms: Sequence[Room],
-    limits: Int[Array, 'B'],
-    choose: Choice,
-    keys: Array | None = None,
+    step: Step, rooms: Sequence[Room], limits: Int[Array, 'B'], choose: Choice, keys: Array | None = None
 ) -> Hypotheses:
     """Writes one output per sentence, piece by piece.
 

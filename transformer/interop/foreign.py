@@ -325,11 +325,7 @@ def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> SentencePiece
 
 
 def list_tokenizers(
-    vocabularies: Sequence[Sequence[str]],
-    orders: Sequence[Sequence[int]],
-    *,
-    begin: bool,
-    end: bool,
+    vocabularies: Sequence[Sequence[str]], orders: Sequence[Sequence[int]], *, begin: bool, end: bool
 ) -> Codecs:
     """Returns the tokenizers of a source and a target that are lists of pieces.
 

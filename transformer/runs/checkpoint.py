@@ -71,12 +71,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        folder: epath.PathLike,
-        keep: int,
-        average: tuple[int, int] = (0, 1),
-        *,
-        read_only: bool = False,
+        self, folder: epath.PathLike, keep: int, average: tuple[int, int] = (0, 1), *, read_only: bool = False
     ):
         index = jax.process_index()
         # Orbax refuses relative paths.
@@ -152,10 +147,6 @@ class Checkpoints:
         self.wait()
         self._manager.reload()
         return sorted(self._manager.all_steps())
-
-    def latest(self) -> int | None:
-        """Returns the newest step, or None."""
-        return max(self.steps(), default=None)
 
     def best(self, steps: Sequence[int] | None = None) -> int | None:
         """Returns the step with the lowest cost, the earliest of equals, or None if no step has a cost.

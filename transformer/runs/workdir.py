@@ -157,10 +157,7 @@ def write_description(
 
 
 def check_claim(
-    folder: epath.Path,
-    config: Config,
-    manifest: Mapping[str, object],
-    init_from: Mapping[str, object] | None,
+    folder: epath.Path, config: Config, manifest: Mapping[str, object], init_from: Mapping[str, object] | None
 ) -> None:
     """Raises ConfigError if `claim` would, without changing files."""
     check_folder(folder, config)

@@ -290,7 +290,7 @@ class _Window:
         for offset, (row, norm) in enumerate(zip(rows, norms, strict=True), start=1):
             if not (math.isfinite(row['loss']) and math.isfinite(norm)):
                 self._checkpoints.wait()
-                good = self._checkpoints.latest()
+                good = max(self._checkpoints.steps(), default=None)
                 where = 'there is no checkpoint yet' if good is None else f'last good checkpoint: {good}'
                 what = 'gradient' if math.isfinite(row['loss']) else 'loss'
                 raise NonFiniteError(f'{what} is not finite at step {self._done.step + offset}; {where}')

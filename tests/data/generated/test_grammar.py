@@ -138,12 +138,7 @@ def test_adjective_after_the_indefinite_article():
 
 
 def test_adjective_stems():
-    for word, form in (
-        ('müde', 'müder'),
-        ('teuer', 'teurer'),
-        ('dunkel', 'dunkler'),
-        ('hoch', 'hoher'),
-    ):
+    for word, form in (('müde', 'müder'), ('teuer', 'teurer'), ('dunkel', 'dunkler'), ('hoch', 'hoher')):
         assert inflection.german_adjective(ADJECTIVES[word], 'a', 'nominative', 'm') == form
 
 
@@ -276,11 +271,7 @@ ME, YOU, HE, SHE, WE, THEY = PRONOUNS.values()
 TODAY = {'time': 'today', 'fronted': True}
 GOLD = [
     # Plain clauses, case and adjective endings.
-    (
-        Sentence(clause(the('dog'), 'sehen', the('cat'))),
-        'The dog saw the cat.',
-        'Der Hund sah die Katze.',
-    ),
+    (Sentence(clause(the('dog'), 'sehen', the('cat'))), 'The dog saw the cat.', 'Der Hund sah die Katze.'),
     (
         Sentence(clause(a('boy'), 'kaufen', adjective('table', 'groß', 'a'))),
         'A boy bought a big table.',
@@ -494,10 +485,7 @@ GOLD = [
     ),
     (
         Sentence(
-            clause(the('man'), 'lachen'),
-            'when',
-            clause(the('dog'), 'sehen', the('cat')),
-            added_first=True,
+            clause(the('man'), 'lachen'), 'when', clause(the('dog'), 'sehen', the('cat')), added_first=True
         ),
         'When the dog saw the cat, the man laughed.',
         'Als der Hund die Katze sah, lachte der Mann.',
@@ -558,13 +546,7 @@ GOLD = [
         'Ich sah das Auto, das er wusch, weil es neu war.',
     ),
     (
-        Sentence(
-            is_(
-                who('house', clause(WE, 'wohnen', place=('in', the('house'))), 'place'),
-                'too',
-                'alt',
-            )
-        ),
+        Sentence(is_(who('house', clause(WE, 'wohnen', place=('in', the('house'))), 'place'), 'too', 'alt')),
         'The house in which we lived was too old.',
         'Das Haus, in dem wir wohnten, war zu alt.',
     ),
@@ -617,11 +599,7 @@ GOLD = [
     ),
     # 'It'.
     (
-        Sentence(
-            clause(the('woman'), 'kaufen', the('apple')),
-            'and',
-            clause(the('woman'), 'essen', IT['m']),
-        ),
+        Sentence(clause(the('woman'), 'kaufen', the('apple')), 'and', clause(the('woman'), 'essen', IT['m'])),
         'The woman bought the apple and ate it.',
         'Die Frau kaufte den Apfel und aß ihn.',
     ),

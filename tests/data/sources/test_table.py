@@ -148,10 +148,7 @@ def test_slips_in_tables(tmp_path, name, content, columns, told):
 def test_conll_columns(tmp_path):
     content = '-DOCSTART- -X- O\n\nThe DT O\n# NN B-X\n\n\ndog NN O'
     rows = read(tmp_path, 'a.conll', content, TAGS, 'conll')
-    assert rows == [
-        ({'text': ['The', '#'], 'tags': ['O', 'B-X']}, 3),
-        ({'text': ['dog'], 'tags': ['O']}, 7),
-    ]
+    assert rows == [({'text': ['The', '#'], 'tags': ['O', 'B-X']}, 3), ({'text': ['dog'], 'tags': ['O']}, 7)]
     [(values, _), _] = read(tmp_path, 'a.conll', content, TAGS, 'conll', columns='text=1,tags=2')
     assert values['tags'] == ['DT', 'NN']
     spaces = read(tmp_path, 'c.conll', '10\u00a0000\tNUM\n x  O \n', TAGS, 'conll')

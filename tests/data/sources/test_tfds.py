@@ -22,6 +22,7 @@ from transformer.data.generated.grammar import sentences
 from transformer.data.sources import reader
 
 ROOT = pathlib.Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures('in_the_root')
 CONFIG = 'configs/wmt14_en_de.py'
 LOCK = 'configs/wmt14_en_de.lock.json'
 TINY = {
@@ -158,11 +159,6 @@ def redirect(monkeypatch, address: str) -> None:
 def command(*words: str, **changes) -> list[str]:
     options = {**TINY, **changes}
     return ['run.py', *words, f'--config={CONFIG}', *(f'--config.{k}={v}' for k, v in options.items())]
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture(scope='module')

@@ -455,11 +455,7 @@ def test_a_tokenizer_on_which_the_library_panics(tmp_path, capfd, part):
 
 
 def test_half_a_character_and_deep_json(tmp_path):
-    for content in (
-        '{"model_type": "\\ud800"}',
-        '[' * 100_000,
-        '{"a": ' * 200 + '1' + '}' * 200,
-    ):
+    for content in ('{"model_type": "\\ud800"}', '[' * 100_000, '{"a": ' * 200 + '1' + '}' * 200):
         folder = broken(tmp_path / 'in', 'bert')
         (folder / 'config.json').write_text(content)
         with pytest.raises(ConfigError, match='config.json: damaged'):

@@ -107,11 +107,7 @@ ODD = [
 def byte_level() -> tuple[HuggingFaceTokenizer, dict[str, object]]:
     """Returns a tokenizer without padding, and the options of models that have it."""
     words = learn_byte_level(['the dog sleeps the cat'] * 9, 262)
-    return words, {
-        'data.tokenizer': 'byte_bpe',
-        'data.pieces': words.size,
-        'model.vocab_size': words.size,
-    }
+    return words, {'data.tokenizer': 'byte_bpe', 'data.pieces': words.size, 'model.vocab_size': words.size}
 
 
 def config_of(changes: dict[str, object]) -> Config:

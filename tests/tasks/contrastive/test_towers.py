@@ -10,8 +10,8 @@ import optax
 import programs
 import pytest
 
+from tests import toys
 from transformer import config as configs
-from transformer import parallel
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.nn import models
 from transformer.nn.positions import sinusoid
@@ -19,7 +19,6 @@ from transformer.runs import warm_start
 from transformer.tasks import sums_of
 from transformer.tokens import EOS, Batch, Tokens
 from transformer.training import losses, optim
-from transformer.training.step import gradients
 
 OPTIONS = {
     'train.task': 'contrastive',
@@ -178,27 +177,11 @@ def test_another_pair_with_the_same_image_is_a_negative():
     assert float(found['loss']) == pytest.approx(2 * same + other, rel=1e-6)
 
 
-@pytest.fixture
-def use_devices(monkeypatch):
-    def use(count: int) -> None:
-        chosen = jax.devices()[:count]
-        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
-
-    return use
-
-
 def gradients_of(use_devices, devices: int, accumulate: int, **changes) -> tuple[dict, dict]:
     use_devices(devices)
     config = config_of(train__accumulate=accumulate, **changes)
-
-    def step(params, batch):
-        found = gradients(config, sums_of(config), params, batch, jnp.int32(3))
-        return parallel.sum_over_devices(found)
-
     params = params_of(configs.replace(config, {'train.accumulate': 1}))
-    batch = parallel.to_devices(batch_of(2, missing=(30, 31)), config.train.microbatches)
-    gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
-    return gradient, {name: float(value) for name, value in sums.items()}
+    return toys.gradients_of(config, params, batch_of(2, missing=(30, 31)), 3)
 
 
 def same_gradients(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:

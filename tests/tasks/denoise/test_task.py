@@ -14,6 +14,7 @@ import programs
 import pytest
 import toys
 from etils import epath
+from random_models import rows_of
 
 import transformer
 from transformer import config as configs
@@ -79,15 +80,6 @@ def trained(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope='module', autouse=True)
 def finished(trained, _few_gaps) -> action.Finished:
     return action.run_training(config_of(), epath.Path(trained), '')
-
-
-def rows_of(texts: list[list[list[int]]], width: int) -> Tokens:
-    """Makes rows of several texts each."""
-    found = np.zeros((3, len(texts), width), np.int32)
-    for r, row in enumerate(texts):
-        pieces = [(piece, n, place) for n, text in enumerate(row, 1) for place, piece in enumerate(text)]
-        found[:, r, : len(pieces)] = np.array(pieces, np.int32).reshape(-1, 3).T
-    return Tokens(*found)
 
 
 def bits_of(rng, rows: Tokens) -> np.ndarray:

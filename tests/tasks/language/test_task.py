@@ -31,6 +31,7 @@ from transformer.tasks.language import generator, task
 from transformer.tokens import Tokens
 
 ROOT = pathlib.Path(__file__).parents[3]
+pytestmark = pytest.mark.usefixtures('in_the_root')
 TEXT = '\n'.join(f'{n} bottles of béer on the wall, {n} bottles.\n' for n in range(400, 0, -1))
 RUNNING = {
     'model.N': 1,
@@ -50,11 +51,6 @@ RUNNING = {
     'train.average_last': 0,
     'decode.extra_len': 24,
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_the_root(monkeypatch):
-    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture(scope='session')

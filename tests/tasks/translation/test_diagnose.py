@@ -92,10 +92,7 @@ FAULTS = {
         ['3,000'],
     ),
     'fewer translations': (lambda e: dataclasses.replace(e, translations=e.translations[1:]), ['3,002']),
-    'direction swapped': (
-        swapped,
-        ['sources', 'references', 'translations'],
-    ),
+    'direction swapped': (swapped, ['sources', 'references', 'translations']),
     'German to English': (
         lambda e: changed(swapped(e), data__source_language='de', data__target_language='en'),
         ['data.source_language=en'],
@@ -108,23 +105,14 @@ FAULTS = {
         lambda e: dataclasses.replace(e, references=[r.lower() for r in e.references]),
         ['data.test'],
     ),
-    'short': (
-        lambda e: lines(e, lambda s, t: ' '.join(t.split()[:6]), every=1),
-        ['0.545 0.435'],
-    ),
+    'short': (lambda e: lines(e, lambda s, t: ' '.join(t.split()[:6]), every=1), ['0.545 0.435']),
     'long': (lambda e: lines(e, lambda s, t: f'{t} {t}', every=3), ['decode.alpha']),
     'pieces': (lambda e: lines(e, lambda s, t: t.replace(' ', ' ▁')), ['301']),
     'separators': (lambda e: lines(e, lambda s, t: t.replace('Haus', 'Ha@@ us')), ["as '@@'"]),
     'entities': (lambda e: lines(e, lambda s, t: f'&quot;{t}&quot;'), ["as '&quot;'"]),
     'copies': (lambda e: lines(e, lambda s, t: s), ['10.0 %']),
-    'truncated': (
-        lambda e: lines(e, lambda s, t: f'{t[:-1]}{" ja" * 70}', every=100),
-        ['1.0 %'],
-    ),
-    'long sources': (
-        lambda e: scored(e, decode={**e.scores['decode'], 'max_source_len': 12}),
-        ['12'],
-    ),
+    'truncated': (lambda e: lines(e, lambda s, t: f'{t[:-1]}{" ja" * 70}', every=100), ['1.0 %']),
+    'long sources': (lambda e: scored(e, decode={**e.scores['decode'], 'max_source_len': 12}), ['12']),
     'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301']),
     'small batches': (lambda e: scored(e, tokens=4_000 * 100_000), ['4,000']),
     'no average': (
@@ -139,10 +127,7 @@ FAULTS = {
         ),
         ['train.scored'],
     ),
-    'close checkpoints': (
-        lambda e: scored(e, steps=list(range(99_600, 100_001, 100))),
-        ['100'],
-    ),
+    'close checkpoints': (lambda e: scored(e, steps=list(range(99_600, 100_001, 100))), ['100']),
     'penalty': (lambda e: scored(e, decode={**e.scores['decode'], 'alpha': 1.0}), ['alpha=1.0']),
     'search': (lambda e: scored(e, decode={**e.scores['decode'], 'method': 'greedy'}), ['method=greedy']),
 }

@@ -101,10 +101,7 @@ class Translator:
         return self._score(rows[0], targets)
 
     def search(
-        self,
-        rows: Sequence[list[int]],
-        settings: Decode,
-        on_done: generate.OnDone = lambda rows: None,
+        self, rows: Sequence[list[int]], settings: Decode, on_done: generate.OnDone = lambda rows: None
     ) -> list[list[Output]]:
         """Returns the outputs found for each row of pieces, in our own search's order and with its scores."""
         found = self._outputs(rows, settings, (), on_done)

@@ -72,10 +72,7 @@ def read(folder: epath.Path) -> str:
 
 
 def _settings(
-    folder: epath.Path,
-    special: Mapping[str, str],
-    possible: Mapping[str, tuple],
-    flags: tuple[str, ...],
+    folder: epath.Path, special: Mapping[str, str], possible: Mapping[str, tuple], flags: tuple[str, ...]
 ) -> dict[str, object]:
     """Returns the settings in the folder's files.
 

@@ -30,17 +30,10 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
     if any(piece.type == kinds.USER_DEFINED for piece in proto.pieces):
         raise ConfigError('data.tokenizer_model: it has pieces of its user; huggingface has no file for it')
     pieces = [*names, *(piece.piece for piece in proto.pieces[len(names) :])]
+    plain = dict.fromkeys(('single_word', 'lstrip', 'rstrip'), False)
+    # A gap stands for a word with the blank before it, which the normaliser adds to both.
     special = [
-        {
-            'id': number,
-            'content': name,
-            'special': True,
-            # A gap stands for a word with the blank before it, which the normaliser adds to both.
-            'normalized': number == UNK,
-            'single_word': False,
-            'lstrip': False,
-            'rstrip': False,
-        }
+        {'id': number, 'content': name, 'special': True, 'normalized': number == UNK, **plain}
         for number, name in enumerate(names)
     ]
     return {

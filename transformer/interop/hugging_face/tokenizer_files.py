@@ -183,13 +183,5 @@ def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:
         files.write_json(folder / name, {piece: n for n, piece in enumerate(own)})
     first = dict(zip(('pad_token', 'eos_token', 'unk_token'), pieces[1], strict=False))
     languages = {'source_lang': data.source_language, 'target_lang': data.target_language}
-    files.write_json(
-        folder / SETTINGS,
-        {
-            'tokenizer_class': 'MarianTokenizer',
-            'separate_vocabs': not joint,
-            **_limits(config),
-            **first,
-            **languages,
-        },
-    )
+    settings = {'tokenizer_class': 'MarianTokenizer', 'separate_vocabs': not joint, **_limits(config)}
+    files.write_json(folder / SETTINGS, settings | first | languages)

@@ -9,5 +9,5 @@ COMMANDS = {
         options=('decode.',),
         examples=('echo "[MASK] Hund schläft [MASK]." | {} fill --workdir=FOLDER',),
         note=ENSEMBLE,
-    ),
+    )
 }

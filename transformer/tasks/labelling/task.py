@@ -115,11 +115,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 
 
 def label(
-    trained: Trained,
-    texts: Iterable[str],
-    *,
-    first: int = 0,
-    on_done: OnDone = lambda texts: None,
+    trained: Trained, texts: Iterable[str], *, first: int = 0, on_done: OnDone = lambda texts: None
 ) -> list[list[Hypothesis]]:
     """Returns each text's answer: a line for each of its words between blanks, with a tab and the tag."""
     sentences = [split_at_blanks(text) for text in as_texts(texts, 'texts')]

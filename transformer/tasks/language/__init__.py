@@ -6,10 +6,7 @@ COMMANDS = {
     'generate': TaskCommand(
         'Continue a text, or each line of standard input, with a language model.',
         verb='hypotheses',
-        flags={
-            'prompt': PROMPT,
-            **SEARCH,
-        },
+        flags={'prompt': PROMPT, **SEARCH},
         text='prompt',
         options=('decode.',),
         examples=(

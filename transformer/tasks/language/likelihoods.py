@@ -69,9 +69,7 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
     prompted = likelihood.read_prompt(trained, read)
 
     def likelihoods_of(
-        texts: Iterable[object],
-        numbers: Sequence[int] | None = None,
-        on_done: OnDone = lambda texts: None,
+        texts: Iterable[object], numbers: Sequence[int] | None = None, on_done: OnDone = lambda texts: None
     ) -> list[Likelihood]:
         encoded = tokenizer.encode_batch(_texts(texts))
         numbers = range(len(encoded)) if numbers is None else numbers

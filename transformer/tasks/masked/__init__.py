@@ -8,10 +8,5 @@ COMMANDS = {
         flags=NBEST,
         examples=('echo "Ein [MASK] schläft." | {} fill --workdir=FOLDER',),
     ),
-    'embed': TaskCommand(
-        EMBED,
-        flags=POOL,
-        examples=('{} embed --workdir=FOLDER < FILE',),
-        writes='vectors',
-    ),
+    'embed': TaskCommand(EMBED, flags=POOL, examples=('{} embed --workdir=FOLDER < FILE',), writes='vectors'),
 }

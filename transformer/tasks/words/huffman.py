@@ -6,9 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer
 
 
-def paths(
-    counts: Integer[np.ndarray, ' V'],
-) -> tuple[Int[np.ndarray, 'V J'], Float[np.ndarray, 'V J']]:
+def paths(counts: Integer[np.ndarray, ' V']) -> tuple[Int[np.ndarray, 'V J'], Float[np.ndarray, 'V J']]:
     """Builds the Huffman tree of all words that occur.
 
     Returns:

@@ -9,10 +9,7 @@ from transformer.data.fields import Gap
 from transformer.data.generated.grammar.reader import is_grammatical
 
 # The forms of the definite and of the indefinite article.
-ARTICLES = (
-    ('der', 'die', 'das', 'den', 'dem', 'des'),
-    ('ein', 'eine', 'einen', 'einem', 'einer', 'eines'),
-)
+ARTICLES = (('der', 'die', 'das', 'den', 'dem', 'des'), ('ein', 'eine', 'einen', 'einem', 'einer', 'eines'))
 
 
 def article_gaps(text: str, mark: str) -> list[Gap]:

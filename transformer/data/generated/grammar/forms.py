@@ -6,6 +6,7 @@ from typing import TypeVar
 from transformer.data.generated.grammar import lexicon
 from transformer.data.generated.grammar.inflection import (
     ADJECTIVES,
+    CASES,
     DETERMINERS,
     GENDERS,
     IT,
@@ -21,7 +22,6 @@ from transformer.data.generated.grammar.inflection import (
     german_verb,
 )
 
-CASES = ('nominative', 'accusative', 'dative', 'genitive')
 TENSES = ('past', 'present')
 K, V = TypeVar('K'), TypeVar('V')
 

@@ -5,36 +5,19 @@ from typing import NamedTuple
 from transformer.data.generated.grammar import lexicon
 
 GENDERS = 'mfnp'  # the plural counts as a fourth gender, because German plurals do not distinguish the three
-DEFINITE = {
-    'nominative': 'der die das die',
-    'accusative': 'den die das die',
-    'dative': 'dem der dem den',
-    'genitive': 'des der des der',
-}
-EIN_ENDINGS = {
-    'nominative': '- e - e',
-    'accusative': 'en e - e',
-    'dative': 'em er em en',
-    'genitive': 'es er es er',
-}
-STRONG_ENDINGS = {
-    'nominative': 'er e es e',
-    'accusative': 'en e es e',
-    'dative': 'em er em en',
-    'genitive': 'en er en er',
-}
-WEAK_ENDINGS = {
-    'nominative': 'e e e en',
-    'accusative': 'en e e en',
-    'dative': 'en en en en',
-    'genitive': 'en en en en',
-}
-MIXED_ENDINGS = {
-    'nominative': 'er e es en',
-    'accusative': 'en e es en',
-    'dative': 'en en en en',
-    'genitive': 'en en en en',
-}
+CASES = ('nominative', 'accusative', 'dative', 'genitive')
+
+
+def _by_case(*forms: str) -> dict[str, str]:
+    """Returns forms by case, each in the order of `GENDERS`."""
+    return dict(zip(CASES, forms, strict=True))
+
+
+DEFINITE = _by_case('der die das die', 'den die das die', 'dem der dem den', 'des der des der')
+EIN_ENDINGS = _by_case('- e - e', 'en e - e', 'em er em en', 'es er es er')
+STRONG_ENDINGS = _by_case('er e es e', 'en e es e', 'em er em en', 'en er en er')
+WEAK_ENDINGS = _by_case('e e e en', 'en e e en', 'en en en en', 'en en en en')
+MIXED_ENDINGS = _by_case('er e es en', 'en e es en', 'en en en en', 'en en en en')
 PERSON_ENDINGS = {'strong': ('', 'st', '', 'en', 't', 'en'), 'weak': ('', 'st', '', 'n', 't', 'n')}
 
 

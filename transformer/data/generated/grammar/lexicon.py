@@ -304,13 +304,7 @@ next_to neben landmark,furniture
 in_front_of vor landmark
 """
 
-CONTRACTIONS = {
-    'in dem': 'im',
-    'in das': 'ins',
-    'zu dem': 'zum',
-    'zu der': 'zur',
-    'von dem': 'vom',
-}
+CONTRACTIONS = {'in dem': 'im', 'in das': 'ins', 'zu dem': 'zum', 'zu der': 'zur', 'von dem': 'vom'}
 
 # English conjunction: German with past tense, with present tense, and position of the finite verb.
 CONJUNCTIONS = {

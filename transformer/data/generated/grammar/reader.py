@@ -26,7 +26,6 @@ from collections.abc import Iterator
 
 from transformer.data.generated.grammar.forms import (
     ADJECTIVE_FORMS,
-    CASES,
     CONJUNCTIONS,
     CONTRACTED,
     DEGREES,
@@ -42,7 +41,7 @@ from transformer.data.generated.grammar.forms import (
     TIME_WORDS,
     english_determiner,
 )
-from transformer.data.generated.grammar.inflection import PLACES, Pronoun, Verb, relative_pronoun
+from transformer.data.generated.grammar.inflection import CASES, PLACES, Pronoun, Verb, relative_pronoun
 from transformer.data.generated.grammar.syntax import Clause, NounPhrase, Relative, Sentence, german
 
 NEEDING_PLACE = ('wohnen', 'sitzen', 'stehen')

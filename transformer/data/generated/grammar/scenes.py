@@ -44,11 +44,7 @@ SWAPPABLE = [scene for scene in SCENES if scene.subjects == scene.objects]
 
 
 def scene_sentence(
-    scene: Scene,
-    nouns: tuple[NounPhrase, NounPhrase],
-    adjective: Adjective,
-    degree: str,
-    time: str = '',
+    scene: Scene, nouns: tuple[NounPhrase, NounPhrase], adjective: Adjective, degree: str, time: str = ''
 ) -> Sentence:
     """Puts a scene into a sentence. The adjective decides which of the two nouns 'it' refers to."""
     subject, object_ = nouns

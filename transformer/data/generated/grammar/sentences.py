@@ -70,20 +70,9 @@ class PronounItem(NamedTuple):
 ACTIONS = [verb for verb in VERBS.values() if verb.subjects != ('-',) and verb.extra != 'that']
 THAT_VERBS = [verb for verb in VERBS.values() if verb.extra == 'that']
 # Ordered so that a thing can undergo a later action after an earlier one.
-HANDLING = [
-    VERBS[name]
-    for name in (
-        'suchen',
-        'finden',
-        'kaufen',
-        'ab+holen',
-        'waschen',
-        'reparieren',
-        'tragen',
-        'verkaufen',
-        'weg+werfen',
-    )
-]
+HANDLING = [VERBS[name] for name in (
+    'suchen', 'finden', 'kaufen', 'ab+holen', 'waschen', 'reparieren', 'tragen', 'verkaufen', 'weg+werfen',
+)]  # fmt: skip
 
 
 def _clause(

@@ -6,16 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from transformer.data.generated.grammar.inflection import relative_pronoun
+from transformer.data.generated.grammar.inflection import CASES, relative_pronoun
 from transformer.data.generated.scenes.facts import Caption, Mention
-from transformer.data.generated.scenes.words import (
-    CASES,
-    LANGUAGES,
-    Cell,
-    Look,
-    gender,
-    noun_phrases,
-)
+from transformer.data.generated.scenes.words import LANGUAGES, Cell, Look, gender, noun_phrases
 
 T = TypeVar('T')
 _LONGEST = 10  # words and marks of a phrase in the tables

@@ -15,7 +15,6 @@ from transformer.data.generated.grammar.inflection import (
 from transformer.data.generated.pictures import COLOURS, MOST, SHAPES
 from transformer.data.generated.scenes.facts import Mention
 
-CASES = ('nominative', 'accusative', 'dative', 'genitive')
 Cell = tuple[int | None, int | None]  # column and row; None leaves one open
 
 
@@ -86,10 +85,7 @@ def _noun(english: str, german: str, gender: str, genitive: str, plural: str) ->
 
 
 _NOUNS = {
-    'circle': (
-        _noun('circle', 'Kreis', 'm', 'es', 'Kreise'),
-        _noun('disc', 'Scheibe', 'f', '-', 'Scheiben'),
-    ),
+    'circle': (_noun('circle', 'Kreis', 'm', 'es', 'Kreise'), _noun('disc', 'Scheibe', 'f', '-', 'Scheiben')),
     'square': (_noun('square', 'Quadrat', 'n', 's', 'Quadrate'),),
     'triangle': (_noun('triangle', 'Dreieck', 'n', 's', 'Dreiecke'),),
     'cross': (_noun('cross', 'Kreuz', 'n', 'es', 'Kreuze'),),
@@ -169,12 +165,7 @@ LANGUAGES = {
             'below': (('unter', 'dative'), ('unterhalb', 'genitive')),
         },
         pronouns={'m': 'ihm', 'f': 'ihr', 'n': 'ihm'},
-        adverbs={
-            'left': 'links davon',
-            'right': 'rechts davon',
-            'above': 'darüber',
-            'below': 'darunter',
-        },
+        adverbs={'left': 'links davon', 'right': 'rechts davon', 'above': 'darüber', 'below': 'darunter'},
         place_first=(
             ('ist', 'sind', 'nominative'),
             ('liegt', 'liegen', 'nominative'),
