@@ -141,10 +141,12 @@ def test_scores_stay_only_with_the_options_that_made_them(config, finished, tmp_
     scored = action.train(config, folder)
     assert scored['evaluated'] and scored['scores']['dev']['bleu']
     assert action.train(config, folder, evaluate=False)['scores'] == scored['scores']
-    other = configs.replace(config, {'decode.extra_len': 3})
-    unscored = action.train(other, folder, evaluate=False)
-    assert (unscored['evaluated'], unscored['scores']) == (False, {})
-    assert unscored['config']['decode']['extra_len'] == 3
+    for changes in ({'decode.extra_len': 3}, {'train.scored': 'latest'}, {'train.average_last': 2}):
+        shutil.rmtree(folder)
+        shutil.copytree(finished, folder)
+        assert action.train(config, folder)['scores'] == scored['scores']
+        unscored = action.train(configs.replace(config, changes), folder, evaluate=False)
+        assert (unscored['evaluated'], unscored['scores']) == (False, {})
 
 
 def test_the_best_is_by_what_training_computes(config, tmp_path):

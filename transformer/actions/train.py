@@ -334,7 +334,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
 
     def replace(old: Result) -> Result:
         # Earlier scores of the same parameters and options stay until new scores replace them.
-        scores = {} if is_new or not _evaluates_alike(old, run.config) else old.get('scores', {})
+        scores = old.get('scores', {}) if not is_new and _evaluated_alike(old, run) else {}
         later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
         evaluated = bool(scores) and old.get('evaluated', True)
         return new | {'evaluated': evaluated, 'scores': scores} | later
@@ -344,16 +344,17 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         curve.write(run.folder, run.manifest, digest)
 
 
-def _evaluates_alike(result: Result, config: Config) -> bool:
-    """Returns whether a result's scores are of the options that a config evaluates with."""
-    if 'config' not in result:  # of an early version
-        return True
+def _evaluated_alike(result: Result, run: Run) -> bool:
+    """Returns whether a result's scores are of the checkpoint and the options that a run is scored with."""
+    now = restore.origin(run, 'scored')
+    made_by = ((one.get('checkpoint'), one.get('steps')) for one in result.get('scores', {}).values())
+    if any(one != (now.name, now.steps) for one in made_by):
+        return False
     try:
-        old = configs.from_json(json.dumps(result['config']))
+        old = configs.from_json(json.dumps(result['config'])) if 'config' in result else run.config
     except ConfigError:
         return False
-    same = configs.evaluation_options(old) == configs.evaluation_options(config)
-    return same and old.train.scored == config.train.scored
+    return configs.evaluation_options(old) == configs.evaluation_options(run.config)
 
 
 def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -> str:
