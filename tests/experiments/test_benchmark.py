@@ -6,8 +6,10 @@ import importlib.util
 import itertools
 import json
 import operator
+import os
 import platform
 import re
+import sys
 import types
 
 import jax
@@ -16,7 +18,7 @@ import pytest
 
 from experiments import benchmark
 from experiments.speed import data as pipeline
-from experiments.speed import gpu, interleaved, matrix_products, subprocesses, training, updates
+from experiments.speed import gpu, interleaved, matrix_products, search, subprocesses, training, updates
 from experiments.sweeps import cost as plan
 from transformer import config as configs
 from transformer import parallel
@@ -307,6 +309,24 @@ def test_train_reads_its_corpora_before_it_times_anything(corpus, monkeypatch, c
 def test_train_skips_a_model_without_its_corpus(corpus, capsys):
     assert benchmark.main(['benchmark', 'train', '--models=multi30k']) == 0
     assert re.fullmatch('multi30k: skipped.*--data.*\n', capsys.readouterr().out)
+
+
+def test_hugging_face_reads_what_we_write(monkeypatch, tmp_path):
+    """With stand-ins for PyTorch and Transformers, which not every environment has."""
+    seen, model = [], types.SimpleNamespace(modules=list, eval=lambda: model, to=lambda *_: model)
+    layers = types.SimpleNamespace(LayerNorm=int)
+    torch = types.SimpleNamespace(set_num_threads=int, float32=None, nn=layers)
+    read = types.SimpleNamespace(from_pretrained=lambda folder: seen.extend(os.listdir(folder)) or model)
+    library = types.SimpleNamespace(GenerationConfig=dict, MarianMTModel=read)
+    monkeypatch.setitem(sys.modules, 'torch', torch)
+    monkeypatch.setitem(sys.modules, 'transformers', library)
+    name = 'experiments.speed.hugging_face_search'
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8}
+    trained = search.untrained(configs.resolve_values(small))
+    importlib.import_module(name).of_library(trained.config, jax.device_get(trained.params), tmp_path / 'm')
+    monkeypatch.delitem(sys.modules, name)
+    assert {'config.json', 'model.safetensors', 'tokenizer_config.json'} <= set(seen)
 
 
 def test_gpu(monkeypatch, tmp_path, capsys):
