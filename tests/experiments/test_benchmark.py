@@ -325,7 +325,7 @@ def test_hugging_face_reads_what_we_write(monkeypatch, tmp_path):
     small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8}
     trained = search.untrained(configs.resolve_values(small))
     importlib.import_module(name).of_library(trained.config, jax.device_get(trained.params), tmp_path / 'm')
-    monkeypatch.delitem(sys.modules, name)
+    del sys.modules[name]
     assert {'config.json', 'model.safetensors', 'tokenizer_config.json'} <= set(seen)
 
 
