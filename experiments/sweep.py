@@ -20,6 +20,7 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments.compiled import tpu
+from experiments.reports.results import check_tasks
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
@@ -121,6 +122,8 @@ def _requested_sweep(values: flags.FlagValues, workdir: pathlib.Path) -> runs.Sw
     sweep = dataclasses.replace(runs.read_sweep(workdir), jobs={})
     if not (values['rows'].present or values['seeds'].present):
         return sweep
+    if not sweep.runs:
+        raise ConfigError(f'{workdir}: has no row of its table any more; name the --table')
     rows, seeds = (dict.fromkeys(part) for part in zip(*sweep.runs, strict=True))
     if values['rows'].present:
         rows = [row.name for row in tables.rows(sweep.table, values.rows)]
@@ -168,10 +171,12 @@ def _rows(values: flags.FlagValues) -> tuple[tables.Row, ...]:
     """Returns the chosen rows.
 
     Raises:
-      ConfigError: the rows' task has none of the table's scores at this scale.
+      ConfigError: the rows' task has none of the table's scores at this scale, or they have several.
     """
     rows, table = tables.rows(_table(values), values.rows), tables.table(_table(values))
-    config = scales.config(rows[0], _scale(values), _different(values))
+    resolved = {row.name: scales.config(row, _scale(values), _different(values)) for row in rows}
+    check_tasks(resolved, 'rows')
+    config = resolved[rows[0].name]
     if not printed_scores(table, task_of(config)):
         raise ConfigError(
             f"--scale={_scale(values)}: trains {config.train.task}, which has none of this table's scores "

@@ -114,10 +114,17 @@ def draw(claim: types.ModuleType, measurements: Sequence) -> Figure:
     return figure
 
 
+# What every result has.
+_SHAPE = {
+    'claim': str, 'statement': str, 'source': str, 'criterion': str, 'holds': bool, 'number': str, 'why': str,
+    'seeds': files.COUNT, 'seconds': float, '*': object,
+}  # fmt: skip
+
+
 def read(folder: pathlib.Path) -> list[dict[str, object]]:
-    """Reads the results in a folder, in the order of `CLAIMS`."""
+    """Reads the results in a folder, in the order of `CLAIMS`. Raises ConfigError if one is damaged."""
     paths = [folder / f'{name}.json' for name in CLAIMS]
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
+    return [files.read_json(path, _SHAPE) for path in paths if path.exists()]
 
 
 def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Column], list[str]]:

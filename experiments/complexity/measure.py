@@ -117,7 +117,11 @@ def _costs(layer: SizedLayer, limit: int, timed: bool) -> dict[str, Record]:
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:
-    """Fits the powers of symbols whose product is closest to a cost, by least squares of the logarithms."""
+    """Fits the powers of symbols whose product is closest to a cost, by least squares of the logarithms.
+
+    Records without the cost, such as of temporary memory, are left out.
+    """
+    records = [record for record in records if record[key] > 0]
     logs = [[1.0, *(math.log(record[symbol]) for symbol in symbols)] for record in records]
     fit = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
     return dict(zip(symbols, fit[0][1:].tolist(), strict=True))

@@ -33,9 +33,10 @@ FILE = 'bleu_by_rule.json'
 # A score of runs, by seed.
 BySeed = Mapping[object, float]
 _NOTE = (
-    'Means over seeds; Δ: the mean difference from {} of the seeds that both have, and its 95 % interval, '
-    'which needs two seeds.'
+    'Means over seeds (their number); Δ: the mean difference from {} of the seeds that both have, and its '
+    '95 % interval, which needs two seeds.'
 )
+_RECOUNT = 'Counted for other seeds than base now has; --count counts again.'
 
 
 def rules(language: str) -> dict[str, Callable[[Sequence[str], Sequence[str]], float]]:
@@ -115,8 +116,13 @@ def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
         _section('Base with another checkpoint or search', of_entries(evaluated), ('PPL', 'BLEU')),
     ]
     if (folder / FILE).exists():
-        counted = {name: [scores] for name, scores in runs.read_json(folder / FILE, ()).items()}
-        found.append(_section('The same outputs of base, BLEU counted otherwise', counted, ('BLEU',)))
+        rules = files.read_json(folder / FILE, {'*': {'*': float}})
+        seeds = {str(run.pair) for run in base.counted}
+        notes = [] if all(set(scores) == seeds for scores in rules.values()) else [_RECOUNT]
+        counted = {name: [scores] for name, scores in rules.items()}
+        if counted:
+            heading = 'The same outputs of base, BLEU counted otherwise'
+            found.append(_section(heading, counted, ('BLEU',), notes))
     return found
 
 
@@ -140,7 +146,7 @@ def _section(
 
 def _cells(scores: BySeed, of_first: BySeed) -> tuple[str, str, str]:
     """Formats the mean of a row's scores, its difference from the first row's, and the interval of that."""
-    mean = f'{statistics.mean(scores.values()):.2f}' if scores else ''
+    mean = f'{statistics.mean(scores.values()):.2f} ({len(scores)})' if scores else ''
     shared = [scores[seed] - of_first[seed] for seed in scores if seed in of_first]
     if not shared or scores is of_first:
         return mean, '', ''

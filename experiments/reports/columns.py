@@ -10,6 +10,7 @@ from experiments.reports.differences import Difference, SentenceTests, differenc
 from experiments.reports.results import Comparison, Measured
 from experiments.tables.table import NONE, Score, shown, values_of
 from transformer import config as configs
+from transformer.config import ConfigError
 from transformer.nn import cost
 
 
@@ -151,9 +152,13 @@ def costs(row: Measured) -> dict[str, float | None]:
     """
     steps = [run.result['steps'] for run in row.done] or [row.config.train.steps]
     speeds = [run.result['tokens_per_second'] for run in row.done if run.result.get('tokens_per_second')]
+    try:
+        flops = cost.update_flops(row.config) * statistics.mean(steps)
+    except ConfigError:  # without a run, the number of classes is not known
+        flops = None
     return {
         'params': row.done[0].result['params'] if row.done else None,
-        'FLOPs': cost.update_flops(row.config) * statistics.mean(steps),
+        'FLOPs': flops,
         'speed': statistics.mean(speeds) if speeds else None,
         'seconds': statistics.mean(run.result['seconds'] for run in row.done) if row.done else None,
     }

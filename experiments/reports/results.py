@@ -119,6 +119,7 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
         for row in table.rows
         if row.name in launched
     )
+    check_tasks({row.row.name: row.config for row in rows}, 'rows')
     name, scale = user_files.stem(sweep.table), user_files.stem(sweep.scale)
     changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
     return _mark_unlike(
@@ -135,11 +136,23 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     )
 
 
+def check_tasks(of: Mapping[str, Config], what: str) -> None:
+    """Raises ConfigError if the configs of rows or runs, by name, have different tasks."""
+    tasks = {config.train.task: name for name, config in of.items()}
+    if len(tasks) > 1:
+        by_task = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
+        raise ConfigError(f'{by_task}: {what} of different tasks cannot be compared')
+
+
 def _row_of_sweep(
     row: tables.Row, sweep: runs.Sweep, split: str, states: Sequence[runs.RunState]
 ) -> Measured:
     config = scales.config(row, sweep.scale, sweep.different)
     results = {state.run: _result_of(state.run, config, split) for state in states}
+    for result in filter(None, results.values()):
+        # Classes that the row leaves open are the data's.
+        made_by = configs.flatten(configs.from_json(json.dumps(result['config'])))
+        config = configs.replace(config, {k: n for k, n in made_by.items() if k.endswith('.classes') and n})
     return Measured(
         row=row,
         written=scales.config(row, row.scale) if row.scale else config,
@@ -160,7 +173,7 @@ def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
         return None
     result, made_by = _read(run.folder, split)
     wanted = configs.replace(config, {'train.seed': run.seed})
-    for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
+    for key, (old, new) in runs.differences(made_by, wanted).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
     return result if runs.has_ended(result, made_by, wanted) and split in result['scores'] else None
 
@@ -188,10 +201,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     base_name = dict(zip(folders, names, strict=True)).get(base, base) if base else names[0]
     if base_name not in names:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
-    tasks = {config.train.task: name for name, (_, config) in read.items()}
-    if len(tasks) > 1:
-        runs_by_task = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
-        raise ConfigError(f'{runs_by_task}: runs of different tasks cannot be compared')
+    check_tasks({name: config for name, (_, config) in read.items()}, 'runs')
     of_base = read[base_name][1]
     rows = tuple(
         Measured(

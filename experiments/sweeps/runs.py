@@ -194,7 +194,7 @@ def set_aside(sweep: Sweep, run: SweepRun) -> pathlib.Path | None:
     [row] = tables.rows(sweep.table, run.row)
     config = scales.config(row, sweep.scale, sweep.different | {'train.seed': run.seed})
     old = workdirs.Run.open(folder).config
-    if not workdirs.holds_work(folder) or not configs.differences(old, config, free=False):
+    if not workdirs.holds_work(folder) or not differences(old, config):
         return None
     names = (run.folder.with_name(f'{run.name}.superseded-{number}') for number in itertools.count(1))
     aside = next(name for name in names if not name.exists())
@@ -256,9 +256,18 @@ def _has_own_result(run: SweepRun) -> bool:
         made_by = configs.from_json(json.dumps(result['config']))
     except ConfigError:
         return False
-    is_same = run.config is not None and not configs.differences(made_by, run.config, free=False)
+    is_same = run.config is not None and not differences(made_by, run.config)
     is_scored = result.get('scores') and result.get('evaluated', True)
     return bool(is_same and is_scored) and has_ended(result, made_by, run.config)
+
+
+def differences(made_by: Config, wanted: Config) -> dict[str, tuple[object, object]]:
+    """Returns both values of the options in which a run's config differs from its row's.
+
+    A number of classes that the row leaves open is the data's.
+    """
+    differ = configs.differences(made_by, wanted, free=False)
+    return {k: both for k, both in differ.items() if not (k.endswith('.classes') and both[1] is None)}
 
 
 def has_ended(result: Mapping, made_by: Config, wanted: Config) -> bool:

@@ -1,6 +1,7 @@
 """Reads tables and scales from a user's own files."""
 
 import pathlib
+import re
 
 import ml_collections
 
@@ -11,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]  # the checkout, where run.py
 
 
 def is_file(name: str) -> bool:
-    """Returns whether the name of a table or scale is a file."""
-    return name.endswith(('.py', '.json'))
+    """Returns whether the name of a table or scale is a file, and not a grid such as `data.train=a.json`."""
+    return name.endswith(('.py', '.json')) and not re.match(r'[\w.]+=', name)
 
 
 def stored_name(name: str) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pathlib
+import platform
 import shutil
 import signal
 import subprocess
@@ -389,6 +390,16 @@ def test_a_damaged_beginning_is_made_again(data, tmp_path, monkeypatch, name, da
     (unfinished,) = (tmp_path / 'cache').iterdir()
     damage(unfinished / name)
     assert content(prepare(data, tmp_path / 'cache').folder) == whole
+
+
+def test_an_unfinished_folder_is_checked_before_it_gets_its_name(data, tmp_path):
+    """After a power failure a folder can have its manifest, but not all of its arrays."""
+    whole = prepare(data, tmp_path / 'cache').folder
+    before = content(whole)
+    unfinished = whole.with_name(f'.{whole.name}.{platform.node()}')
+    whole.rename(unfinished)
+    (unfinished / 'train.source.bin').write_bytes(b'')
+    assert content(prepare(data, tmp_path / 'cache').folder) == before
 
 
 KILLED = """

@@ -71,6 +71,37 @@ def test_tags_are_at_the_first_pieces_of_words(bpe):
         fields['tags'].encode('tags', codecs, [row(text=['a'], tags=['X'])])
 
 
+def test_many_tags_have_numbers_of_their_own(bpe):
+    names = tuple(f'{n:05}' for n in range(70_000))
+    for tag in (65_534, 65_535, 65_540):
+        given = [row(text=['cat'], tags=[names[tag]])]
+        found = Tags(of='text').encode('tags', {'text': bpe, 'tags': Labels(names)}, given)
+        assert found[0][0] == 1 + tag
+
+
+@pytest.mark.parametrize(
+    ('sentence', 'parts'),
+    [
+        ('', ['']),
+        ('a cat', ['a cat']),
+        ('a \u2585 cat', ['a ', ' cat']),
+        ('ab ' * 400_000, None),
+        ('ä' * 600_000, None),
+        # Below the limit, in bytes.
+        ('a' * 500_000, ['a' * 500_000]),
+    ],
+    ids=['empty', 'short', 'reserved', 'long', 'one word', 'not long'],
+)
+def test_sentences_that_sentencepiece_leaves_out_are_divided(sentence, parts):
+    found = list(vocabulary._readable([sentence]))
+    assert parts is None or found == parts
+    assert max(len(part.encode()) for part in found) <= 2**20
+    kept = sentence.replace('\u2585', '')
+    assert ''.join(found).replace(' ', '') == kept.replace(' ', '')
+    if ' ' in sentence:
+        assert {word for part in found for word in part.split()} <= set(sentence.split())
+
+
 @pytest.mark.parametrize('answer', ['old dog', 'sleeps', 'the', 'g sl'])
 def test_a_span_is_the_pieces_that_its_characters_touch(bpe, answer):
     context = 'the old dog sleeps'
@@ -86,8 +117,11 @@ def test_a_span_is_the_pieces_that_its_characters_touch(bpe, answer):
 
 def test_answers_that_are_missing_or_elsewhere(bpe, monkeypatch):
     codecs = {'context': bpe}
-    none = Span().encode('answer', codecs, [row(context='the dog', answer=())])
+    none = Span(optional=True).encode('answer', codecs, [row(context='the dog', answer=())])
     assert none.values.tolist() == [[-1, -1]]
+    # Of dev and test, whose questions are not left out.
+    with pytest.raises(ConfigError, match='a file: line 7: no answer.*answers.no_answer=True'):
+        Span().encode('answer', codecs, [row(context='the dog', answer=())])
     assert Span().blank(()) and not Span(optional=True).blank(())
     with pytest.raises(ConfigError, match='a file: line 7'):
         Span().encode('answer', codecs, [row(context='the dog', answer=((3, 'dog'),))])

@@ -79,6 +79,15 @@ def test_damaged_files(tmp_path, content, named):
         word_vectors.read(str(tmp_path / 'v'))
 
 
+def test_damaged_gzip_files(tmp_path):
+    whole = gzip.compress(''.join(f'w{n} {n} {n * n}\n' for n in range(999)).encode(), mtime=0)
+    for place in range(12, len(whole), len(whole) // 60):
+        content = whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :]
+        (tmp_path / 'v.gz').write_bytes(content)
+        with pytest.raises(ConfigError, match='v.gz'):
+            word_vectors.read(str(tmp_path / 'v.gz'))
+
+
 def test_words_of_a_tokenizer():
     of = lambda *pieces: word_vectors.words_of(
         PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', *pieces], ' ', end=True)

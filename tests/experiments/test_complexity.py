@@ -79,6 +79,10 @@ def test_exponents_of_a_known_power_law():
     records = [{'n': n, 'd': d, 'k': k, 'flops': 7 * n**2 * d * k**0.5} for n, d, k in points]
     found = measure.exponents(records, ['n', 'd', 'k'], 'flops')
     assert found == {'n': pytest.approx(2), 'd': pytest.approx(1), 'k': pytest.approx(0.5)}
+    # Some programs need no temporary memory.
+    assert (
+        measure.exponents([*records, {'n': 9, 'd': 9, 'k': 9, 'flops': 0}], ['n', 'd', 'k'], 'flops') == found
+    )
 
 
 def test_where_curves_cross():

@@ -434,6 +434,32 @@ def test_changes_of_rows_that_are_written_for_no_scale(tmp_path, capsys, monkeyp
     assert 'steps' not in found['deep'] and found['same']['other'] == 'norm=pre'
 
 
+def test_classes_that_a_row_leaves_open_are_the_datas():
+    classify = {'train.task': 'classify', 'data.source': 'table', 'data.train': 'a.tsv', 'data.dev': 'a.tsv',
+                'data.columns': 'text=1,label=2', 'data.dir': '/data'}  # fmt: skip
+    row = configs.resolve_values(classify)
+    made_by = configs.replace(row, {'classify.classes': 2})
+    assert row.classify.classes is None
+    assert runs.differences(made_by, row) == {} and runs.differences(row, made_by)
+    assert runs.differences(made_by, configs.replace(row, {'model.h': 4})).keys() == {'model.h'}
+    three = configs.replace(row, {'classify.classes': 3})
+    assert runs.differences(made_by, three) == {'classify.classes': (2, 3)}
+
+
+def test_rows_of_different_tasks_are_not_compared():
+    of_text = {'data.source': 'text', 'data.language': 'en'}
+    rows = {task: configs.resolve_values({'train.task': task, **of_text}) for task in ('language', 'masked')}
+    with pytest.raises(ConfigError, match='language has train.task=language and masked has'):
+        results.check_tasks(rows, 'rows')
+    results.check_tasks({'a': rows['masked'], 'b': rows['masked']}, 'rows')
+
+
+def test_a_grid_of_json_files_is_no_file():
+    grid = 'data.train=small.json,large.json'
+    assert tables.is_grid(grid) and not tables.is_grid('mine.json')
+    assert [row.name for row in tables.table(grid).rows] == ['train=small.json', 'train=large.json']
+
+
 def test_a_sweep_without_runs(tmp_path):
     with pytest.raises(ConfigError, match='has no run'):
         results.of_sweep(runs.Sweep('3', 'grammar', {}, ()), tmp_path)

@@ -80,6 +80,9 @@ def with_absolute_paths(config: Config) -> Config:
     """Makes `data.dir` and `data.tokenizer_model` absolute paths, which stay valid in any folder."""
     absolute = lambda path: path if '://' in path else os.path.abspath(path)
     data, paths = config.data, {}
+    if data.dir == '':
+        # Such as a variable of a shell that is not set.
+        raise ConfigError('data.dir=: names nothing')
     if data.dir is not None:
         paths['data.dir'] = absolute(data.dir)
     if data.tokenizer_model is not None:

@@ -46,6 +46,9 @@ def evaluate_files(
     config = check_evaluation(run, choice, changes)
     workdir.check_writable(run.folder)
     check_fields(run, paths)
+    for path in paths.values():
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ConfigError(f'{path}: not a regular file, which can be read twice')
     reading, identity = task_of(config).reading(config), text_input.identity(paths)
     dataset = text_input.read(paths, config.data, reading, run.codecs)
     model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)

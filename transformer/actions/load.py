@@ -1,9 +1,11 @@
 """Loads trained models as objects whose methods are their task's verbs."""
 
+import os
 import types
 
 from etils import epath
 
+from transformer.config import ConfigError
 from transformer.runs import process, restore
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
@@ -25,6 +27,8 @@ class LoadedModel:
 
 def load(folder: epath.PathLike, choice: str | int = 'scored') -> LoadedModel:
     """Loads the model of a work directory."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f'{folder!r}: not the name of a folder')
     process.keep_programs()
     trained, _ = restore.load_and_report(Run.open(folder), str(choice))
     return LoadedModel(trained)

@@ -84,7 +84,9 @@ def parse(argv: Sequence[str], program: Program) -> Call:
         hint = _flag_hint(error.flagname, program, with_config)
         raise ConfigError(f'--{error.flagname}: no such flag{hint}') from None
     except flags.Error as error:
-        raise ConfigError(str(error).strip().splitlines()[0]) from None
+        # absl shows the arguments of an error of a Boolean flag.
+        line = re.sub(r"\('([^']*)', .*\)", r'\1', str(error).strip().splitlines()[0])
+        raise ConfigError(line) from None
     name = program.default if set(program.commands) == {''} or not words else words.pop(0)
     if name not in program.commands:
         problem = f'{name!r}: no such command' if name else 'no command'

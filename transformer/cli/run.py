@@ -13,7 +13,7 @@ from etils import epath, epy
 
 from transformer import config as configs
 from transformer import files
-from transformer.cli import flags
+from transformer.cli import flags, terminal
 from transformer.cli.flags import Call
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
@@ -69,14 +69,13 @@ def train(call: Call) -> int:
     except loop.Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
-    except RuntimeError as error:
-        # XLA's messages about it on CPUs, GPUs and TPUs.
-        message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
+    except (MemoryError, RuntimeError) as error:
+        message = terminal.lack_of_memory(error)
         if not message:
             raise
         here = configs.with_accumulation(config, parallel.platform(), parallel.device_count())
         raise ConfigError(
-            f'{message[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
+            f'{message}. Try a smaller data.batch_tokens, a larger train.accumulate '
             f'({here.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
         ) from error
     print_scores(config, result['scores'])
@@ -271,17 +270,23 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
         raise ConfigError('--prompt=: the name of a file is expected')
     after = values.prompt and verb_of(run.config, 'likelihoods_after', f'{name} --prompt')
     prompt = values.prompt and epath.Path(values.prompt).read_bytes().decode('utf-8', 'replace')
+    tally = wrong = None
     with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
         if after:
             scored = after(trained, prompt)
             verb = lambda trained, *arguments: scored(*arguments)
-        tally = pairs.write(verb, trained, lines, output, line_progress(call, lines.total), **how)
+        try:
+            tally = pairs.write(verb, trained, lines, output, line_progress(call, lines.total), **how)
+        except ConfigError as error:  # the lines before it keep their scores
+            wrong = error
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())
     if tally and not values.json:
         # Not to the output, which has exactly one line for each line of input.
         print('\n'.join(tally.describe()), file=sys.stderr)
+    if wrong:
+        raise wrong
 
 
 def import_model(call: Call) -> None:
@@ -317,7 +322,9 @@ def config(call: Call) -> None:
             raise ConfigError('--markdown: lists every option with its default; give it alone')
         print(declare.markdown(configs.OPTIONS), end='')
         return
-    if call.flags.workdir is not None and call.flags.config is None:
+    if call.flags.workdir is not None:
+        if call.flags.config is not None:
+            raise ConfigError('--workdir: not beside --config, whose options are printed')
         open_run(call)  # or say why there is none
     config, base = flags.config(call), configs.resolve_values({})
     if call.flags.diff:

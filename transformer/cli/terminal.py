@@ -90,16 +90,21 @@ def exit_status(program: Callable[[], int]) -> int:
             _discard_output()
         return 2
     except (MemoryError, RuntimeError) as error:
-        # Of numpy and of XLA.
-        lacking = re.search('out of memory[^\n]*|unable to allocate[^\n]*', str(error), re.IGNORECASE)
-        if not lacking and not isinstance(error, MemoryError):
+        lacking = lack_of_memory(error)
+        if not lacking:
             raise
-        text = lacking[0] if lacking else 'out of memory'
-        print(f'error: {text}; a smaller decode.beam or decode.extra_len needs less', file=sys.stderr)
+        print(f'error: {lacking}; smaller batches, beams or outputs need less', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def lack_of_memory(error: MemoryError | RuntimeError) -> str | None:
+    """Returns what an error of numpy or XLA says of a lack of memory, or None for another error."""
+    found = re.search('out of memory[^\n]*|unable to allocate[^\n]*', str(error), re.IGNORECASE)
+    other = 'out of memory' if isinstance(error, MemoryError) else None
+    return found[0].rstrip('.') if found else other
 
 
 def _discard_output() -> None:

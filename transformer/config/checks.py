@@ -196,6 +196,11 @@ def _check_text(config: Config) -> None:
     for key, needed in {'data.batching': 'running', 'data.source': 'text'}.items():
         if data.documents == 'files' and values[key] != needed:
             raise ConfigError(f'data.documents=files: needs {key}={needed}, not {values[key]!r}')
+    if data.documents == 'files' and data.tokenizer == 'words':
+        raise ConfigError(
+            'data.tokenizer=words: words are what stands between blanks, not newlines; choose '
+            'data.documents=lines'
+        )
     if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
     with_languages = data.source in ('tfds', 'grammar', 'scenes')

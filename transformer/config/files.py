@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import ml_collections
 
 from transformer import files
+from transformer.config import declare
 from transformer.config.declare import ConfigError, check_name, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
 from transformer.config.resolve import (
@@ -108,7 +109,9 @@ def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collec
     Options that the changes make meaningless are reset to their defaults.
     """
     start = read_config_file(os.path.join(os.path.dirname(file), name))
-    values, _ = drop_unused(OPTIONS, present_values(start) | changes, changes)
+    changes = {check_name(OPTIONS, key): value for key, value in changes.items()}
+    changed = declare.present_values(OPTIONS, present_values(start) | changes)
+    values, _ = drop_unused(OPTIONS, changed, changes)
     return config_dict(values)
 
 

@@ -90,7 +90,7 @@ class Data:
         'SentencePiece model or subword-nmt codes of data.pieces pieces, instead of BPE learned from the '
         'training text; for separate vocabularies two, separated by a comma',
         free=True,
-        only=('data.tokenizer', ('bpe',)),
+        only=(*TEXTS, 'data.tokenizer', ('bpe',)),
     )
     vocabulary: Literal['joint', 'separate'] = option(
         'joint',

@@ -192,8 +192,8 @@ def _build(
     _remove_stale(unfinished)
     try:
         unfinished.mkdir(exist_ok=True)
-        # The manifest is written last: a folder that contains it only lacks its final name.
-        if not (unfinished / manifests.FILE).exists():
+        # The manifest is written last. A folder that has it only lacks its name, unless power failed.
+        if _open(unfinished, logging.DEBUG) is None:
             build.write(data, reading, identity, unfinished, progress, given)
         _check_unchanged(data, reading, identity)
         published = _publish(unfinished, folder)

@@ -256,7 +256,6 @@ class Tags(Field):
     of: str = 'text'
 
     shape = None
-    dtype = np.dtype('<u2')
 
     def parse(self, cell: str) -> Any:
         """Splits a cell at blanks."""
@@ -280,7 +279,7 @@ class Tags(Field):
             pieces = np.zeros(length, np.int64)
             pieces[places] = [1 + number_of(codecs[name], tag, row, name) for tag in tags]
             aligned.append(pieces)
-        return ragged(aligned, self.dtype)
+        return ragged(aligned, dtype_of(codecs[name].size + 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +307,8 @@ class Span(Field):
         offsets_of = functools.cache(lambda text: np.array(codecs[self.of].offsets(text)))
         for number, row in enumerate(rows):
             text, answers = row.values[self.of], row.values[name]
+            if not answers and not self.optional:
+                raise ConfigError(f'{row.place(name)}: no answer; answers.no_answer=True allows this')
             for start, answer in answers:
                 if not answer or text[start : start + len(answer)] != answer:
                     raise ConfigError(

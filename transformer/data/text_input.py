@@ -90,6 +90,9 @@ def of_source(
     origins = reader.READERS[data.source].origins(data, reading, split)
     if not rows:
         raise ConfigError(f'data.{split}: {origins[0].name} is empty')
+    names = [one.name for one in origins]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f'data.{split}: {repeated[0]} is named twice')
     identity = {one.name: {'name': epath.Path(one.name).name, 'sha256': one.sha256} for one in origins}
     return of_rows(rows, epath.Path(data.dir or ''), data, reading, codecs), identity
 

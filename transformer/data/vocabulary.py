@@ -14,13 +14,15 @@ from transformer.data.tokenizers.hugging_face import learn_byte_level
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
+_LONGEST = 1 << 20  # bytes of a sentence that SentencePiece learns from
+_RESERVED = '\u2585'  # SentencePiece leaves out sentences with it
 _TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
 _OPTIONS = {
     'normalization_rule_name': 'identity', 'remove_extra_whitespaces': False, 'add_dummy_prefix': True,
     'byte_fallback': True, 'character_coverage': 1.0, 'hard_vocab_limit': True,
     'pad_id': PAD, 'eos_id': EOS, 'unk_id': UNK, 'bos_id': -1,
     # One thread and no shuffling: the same sentences give the same bytes.
-    'num_threads': 1, 'shuffle_input_sentence': False, 'max_sentence_length': 1 << 20, 'minloglevel': 2,
+    'num_threads': 1, 'shuffle_input_sentence': False, 'max_sentence_length': _LONGEST, 'minloglevel': 2,
 }  # fmt: skip
 
 
@@ -48,7 +50,7 @@ def train(
     model, failures = io.BytesIO(), []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_noting(sentences, failures),
+            sentence_iterator=_noting(_readable(sentences), failures),
             model_writer=model,
             vocab_size=pieces,
             model_type=_TYPES[kind],
@@ -64,6 +66,20 @@ def train(
     if kind == 'characters':
         _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _readable(sentences: Iterable[str]) -> Iterator[str]:
+    """Divides sentences that SentencePiece would leave out without a word: long ones, at blanks."""
+    most = _LONGEST // 4  # characters, each of at most 4 bytes
+    for sentence in sentences:
+        for part in sentence.split(_RESERVED):
+            start = 0
+            while len(part) - start > most and (start or len(part.encode()) > _LONGEST):
+                end = part.rfind(' ', start + 1, start + most)
+                end = end if end > 0 else start + most
+                yield part[start:end]
+                start = end + (part[end] == ' ')
+            yield part[start:]
 
 
 def _noting(sentences: Iterable[str], failures: list[BaseException]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import gzip
 import logging
 import math
+import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -51,7 +52,7 @@ def read(path: str) -> WordRows:
                     vectors.append(vector)
                 seen.add(word)
                 total += 1
-    except (gzip.BadGzipFile, EOFError):
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise ConfigError(f'{path}: damaged or truncated gzip file') from None
     except OSError as error:
         raise ConfigError(f'{path}: {error.strerror or error}') from None
@@ -65,7 +66,7 @@ def read(path: str) -> WordRows:
 def _rows(file: BinaryIO, path: str) -> Iterator[tuple[str, Float[np.ndarray, ' D']]]:
     first = file.readline()
     header = first.split()
-    if len(header) != 2 or not all(part.isdigit() for part in header):
+    if len(header) != 2 or not all(part.isdigit() and len(part) < 10 for part in header):
         file.seek(0)
         yield from _lines(file, path, None, 1)
         return

@@ -99,7 +99,7 @@ def as_texts(texts: object, argument: str) -> list[str]:
     return texts
 
 
-def as_pairs(pairs: Iterable[object], argument: str) -> list[tuple[str, str]]:
+def as_pairs(pairs: object, argument: str) -> list[tuple[str, str]]:
     """Returns pairs of texts as a list. Raises ConfigError if one is something else."""
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         raise ConfigError(f'{argument}={repr(pairs)[:40]}: a list of pairs is expected')

@@ -60,8 +60,6 @@ class Run:
     @classmethod
     def open(cls, folder: epath.PathLike) -> 'Run':
         """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
-        if not isinstance(folder, str | os.PathLike):
-            raise ConfigError(f'{folder!r}: not the name of a folder')
         folder = epath.Path(folder)
         _check_name(folder)
         if not (folder / 'config.json').exists():

@@ -198,6 +198,21 @@ def test_damaged_archives(tmp_path):
         rows(data)
 
 
+@pytest.mark.parametrize('method', [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_archives_damaged_in_other_compressions(tmp_path, method):
+    write(tmp_path, TABLE, FILES, 'p.zip')
+    with zipfile.ZipFile(tmp_path / 'p.zip', 'w', method) as archive:
+        for name, content in FILES.items():
+            archive.writestr(name, content)
+        start = archive.getinfo('a.png').header_offset
+    whole = bytearray((tmp_path / 'p.zip').read_bytes())
+    # After the header of the first file and its name.
+    whole[start + 30 + len('a.png') + 12 : start + 30 + len('a.png') + 24] = bytes(12)
+    (tmp_path / 'p.zip').write_bytes(whole)
+    with pytest.raises(ConfigError, match='line 2: .*a.png'):
+        rows(Data(source='table', dir=str(tmp_path), dev='all.tsv', pictures='p.zip'))
+
+
 @pytest.mark.parametrize('archive', [None, 'p.zip'])
 def test_dataset_of_a_table_of_pictures(tmp_path, archive, caplog):
     """It counts what it leaves out, names pictures without a row, and is made again if a picture changes."""

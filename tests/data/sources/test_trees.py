@@ -47,6 +47,19 @@ def test_folders_and_patterns_are_read_in_order(bank, name, expected):
     assert sum(origin.lines for origin in origins) == len(expected)
 
 
+def test_links_to_a_folder_above_and_hidden_folders_are_not_read(bank):
+    (bank / 'wsj' / '00' / 'all').symlink_to(bank / 'wsj')
+    (bank / 'wsj' / '.old').mkdir()
+    (bank / 'wsj' / '.old' / 'x.mrg').write_text('( (S (NN z)) )\n')
+    assert sentences(bank, 'wsj')[0] == 'abcdefg'
+
+
+def test_names_that_are_not_utf8_are_refused(bank):
+    (bank / 'wsj' / b'\xe4.mrg'.decode(errors='surrogateescape')).write_text('( (S (NN z)) )\n')
+    with pytest.raises(ConfigError, match='data.train: .*the name is not UTF-8'):
+        sentences(bank, 'wsj')
+
+
 def test_the_identity_of_several_files_is_their_content(bank):
     _, [before] = sentences(bank, 'wsj')
     path = bank / 'wsj' / '01' / 'wsj_3.mrg'

@@ -48,7 +48,7 @@ def test_differences_are_those_of_the_committed_results():
     trained, evaluated, counted = map(table, omissions.sections())
     base = {seed: result['scores']['test'] for seed, result in scores('base').items()}
     of_base = {seed: entry['bleu']['sacrebleu']['score'] for seed, entry in base.items()}
-    assert trained['base']['BLEU'] == f'{statistics.mean(of_base.values()):.2f}'
+    assert trained['base']['BLEU'] == f'{statistics.mean(of_base.values()):.2f} (3)'
     for row in trained.keys() - {'base'}:
         ours = {seed: result['scores']['test'] for seed, result in scores(row).items()}
         shared = [entry['bleu']['sacrebleu']['score'] - of_base[seed] for seed, entry in ours.items()]
@@ -61,7 +61,7 @@ def test_differences_are_those_of_the_committed_results():
     }
     assert evaluated['average.beam=1']['ΔBLEU'] == f'{statistics.mean(greedy.values()):+.2f}'
     papers = statistics.mean(entry['bleu']['paper']['score'] for entry in base.values())
-    assert counted['Moses, both']['BLEU'] == f'{papers:.2f}'
+    assert counted['Moses, both']['BLEU'] == f'{papers:.2f} (3)'
 
 
 def test_evaluations_of_other_splits_do_not_count(tmp_path):

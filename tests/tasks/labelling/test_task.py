@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -38,6 +39,26 @@ def texts(tmp_path_factory):
             lines += [f'{word} x {TAGS[word]}' for word in rng.choice([*TAGS], rng.integers(1, 8))] + ['']
         (folder / f'{split}.conll').write_text('\n'.join(lines) + '\n')
     return folder
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'told'),
+    [
+        ('x.conllu', '1\tThe\tthe\tDET\n', 'data.columns: missing'),
+        ('x.conll', '# sent_id = 1\n1\tThe\tthe\tDET\n', 'x.conll: line 1: a comment of CoNLL-U'),
+    ],
+)
+def test_conllu_is_read_as_such(texts, tmp_path, name, content, told):
+    for split in ('train', 'dev', 'test'):
+        shutil.copy(texts / f'{split}.conll', tmp_path)
+    (tmp_path / name).write_text(content)
+    config = toys.config_of(
+        tmp_path, train__task='labelling', data__source='conll', data__train=name,
+        data__dev='dev.conll', data__test='test.conll',
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=told):
+        toys.trained(config, tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
 
 
 @pytest.fixture(scope='module')

@@ -1,7 +1,7 @@
 """Reads CoNLL columns, plain or gzip: a word and its tags a line, a blank line between sentences.
 
-In CoNLL-U tabs separate the columns, and a blank in a column becomes _. Comments (#) and lines that are not
-of one word of the text (1-2 and 1.1) are skipped.
+In CoNLL-U (.conllu) tabs separate the columns, a blank in a column becomes _, and comments (#) and lines that
+are not of one word of the text (1-2 and 1.1) are skipped.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from transformer.data.sources.text import SourceFile
 
 _DOCUMENT = '-DOCSTART-'  # the word of a line between two documents
 _UNIVERSAL = '.conllu'  # how the names of files in CoNLL-U end
+_COMMENTS = ('# sent_id', '# text', '# newdoc')
 Sentence = list[tuple[int, list[str]]]  # the line and the cells of each word
 
 
@@ -56,6 +57,8 @@ def _is_universal(name: str) -> bool:
 def _columns(data: Data, reading: Reading) -> dict[str, list[str]]:
     """Returns each field's column: without `data.columns` the first for the first field, else the last."""
     if data.columns is None:
+        if 'conllu' in facts(data, reading):
+            raise ConfigError('data.columns: missing; CoNLL-U begins with a number: write text=2,tags=4')
         return {name: ['-1' if number else '1'] for number, name in enumerate(reading.fields)}
     columns = table.columns_of(data, reading)
     for name, keys in columns.items():
@@ -77,6 +80,10 @@ def _sentences(path: epath.Path) -> Iterator[Sentence]:
     words, universal = [], _is_universal(path.name)
     for number, line in enumerate(text.lines(path), 1):
         cells = split_at_blanks(line)
+        if line.startswith(_COMMENTS) and not universal:
+            raise ConfigError(
+                f'{path}: line {number}: a comment of CoNLL-U; the name must end in {_UNIVERSAL}'
+            )
         if universal:
             cells = ['_'.join(split_at_blanks(cell)) for cell in line.split('\t')]
         if line.strip() and cells[0] != _DOCUMENT:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError, Data
 
 _WHERE = re.compile(r'(.+?)\[([^][=:]+)=([^][]*)\](\[.*\])?')
@@ -108,3 +109,9 @@ def find(data: Data, name: str, split: str, hint: str = '') -> epath.Path:
         if path.exists() and not path.is_dir():
             return path
     raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz{hint}')
+
+
+def check_path(path: epath.Path, split: str) -> None:
+    """Raises ConfigError if a file or folder found for a split has a name that is not UTF-8."""
+    if not files.is_utf8(path.name):
+        raise ConfigError(f'data.{split}: {files.readable_name(path)}: the name is not UTF-8; rename it')

@@ -233,24 +233,19 @@ def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epa
         raise ConfigError(f'data.{split}: no folder {folder}')
     by_class, skipped = {}, []
     for path in sorted(folder.iterdir()):
-        _check_name(path, split)
+        entries.check_path(path, split)
         if path.name.startswith(_HIDDEN) or not path.is_dir():
             skipped.append(path)
             continue
         images = []
         for file in sorted(path.iterdir()):
-            _check_name(file, split)
+            entries.check_path(file, split)
             is_image = file.suffix.lower() in SUFFIXES and not file.name.startswith(_HIDDEN)
             (images if is_image else skipped).append(file)
         by_class[path.name] = images[entry.part(len(images))]
     if not any(by_class.values()):
         raise ConfigError(f'data.{split}: no {", ".join(FORMATS)} in {folder}/<class>/')
     return by_class, skipped
-
-
-def _check_name(path: epath.Path, split: str) -> None:
-    if not files.is_utf8(path.name):
-        raise ConfigError(f'data.{split}: {files.readable_name(path)}: the name is not UTF-8; rename it')
 
 
 def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import logging
+import lzma
 import os
 import zipfile
 import zlib
@@ -19,7 +20,10 @@ from transformer.data.sources import entries, images
 
 log = logging.getLogger(__name__)
 # What zipfile raises for damaged archives, and for those that are encrypted or compressed otherwise.
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, NotImplementedError,
+    UnicodeDecodeError,
+)  # fmt: skip
 
 
 class PictureFiles:
@@ -41,8 +45,8 @@ class PictureFiles:
             return
         if not self.place.exists():
             raise ConfigError(f'data.pictures={data.pictures}: no folder or zip archive {self.place}')
+        file = self._files.enter_context(self.place.open('rb'))
         try:
-            file = self._files.enter_context(self.place.open('rb'))
             self._archive = self._files.enter_context(zipfile.ZipFile(file))
         except _DAMAGED:
             self._files.close()

@@ -35,9 +35,9 @@ def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
         value.encode()  # half of a surrogate pair raises a ValueError
         return value.replace('\n', ' ').replace('\r', ' ')
 
-    number = 0
+    number, content = 0, text.whole(path)
     try:
-        for article in json.loads(text.whole(path))['data']:
+        for article in json.loads(content)['data']:
             for paragraph in article['paragraphs']:
                 context = line(paragraph['context'])
                 for question in paragraph['qas']:

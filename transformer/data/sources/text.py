@@ -18,6 +18,7 @@ from transformer.data.sources.entries import Entry
 from transformer.data.spellings import Spellings
 
 _BLOCK = 1 << 20
+_GZIP = b'\x1f\x8b'  # how a gzip file begins
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the marks at the beginning of a file
 # The end of the name of a file whose lines have the source, then every right spelling in place of one.
 REFERENCES = 'references.tsv'
@@ -56,14 +57,14 @@ def whole(path: epath.Path) -> str:
 
 
 def _not_utf8(path: epath.Path, line: int, content: bytes) -> ConfigError:
+    name = shlex.quote(str(path))
+    if line == 1 and content.startswith(_GZIP):
+        return ConfigError(f'{path}: is compressed by gzip; its name must end in .gz')
+    before, after = (f'zcat {name} | ', '') if path.suffix == '.gz' else ('', f' {name}')
+    converted = lambda code: f'{before}iconv -f {code} -t utf-8{after}'
     if line == 1 and content.startswith(UTF_16):
-        return ConfigError(
-            f'{path}: is UTF-16; iconv -f utf-16 -t utf-8 {shlex.quote(str(path))} makes it UTF-8'
-        )
-    return ConfigError(
-        f'{path}: line {line} is not UTF-8; if it is Latin-1: '
-        f'iconv -f latin1 -t utf-8 {shlex.quote(str(path))}'
-    )
+        return ConfigError(f'{path}: is UTF-16; {converted("utf-16")} makes it UTF-8')
+    return ConfigError(f'{path}: line {line} is not UTF-8; if it is Latin-1: {converted("latin1")}')
 
 
 def origin(path: epath.Path, name: str) -> SourceFile:

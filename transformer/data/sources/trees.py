@@ -1,6 +1,7 @@
 """Reads treebanks: files of bracketed trees, plain or gzip, as sentences and their trees."""
 
 import itertools
+import os
 from collections.abc import Iterator
 
 from etils import epath
@@ -46,16 +47,19 @@ def _paths(data: Data, entry: Entry, split: str) -> list[epath.Path]:
     paths = [path for path in paths if not path.name.startswith('.')]
     if not paths:
         raise ConfigError(f'data.{split}: no file {wanted} {folder / entry.name}')
+    for path in paths:
+        entries.check_path(path, split)
     return paths
 
 
-def _below(folder: epath.Path) -> Iterator[epath.Path]:
-    """Yields the files in a folder and in those below it, in order."""
+def _below(folder: epath.Path, above: frozenset[str] = frozenset()) -> Iterator[epath.Path]:
+    """Yields the files in a folder and below, in order, without hidden folders and links to one above."""
+    above |= {os.path.realpath(folder)}
     for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            yield from _below(path)
-        else:
+        if not path.is_dir():
             yield path
+        elif not path.name.startswith('.') and os.path.realpath(path) not in above:
+            yield from _below(path, above)
 
 
 def row(reading: Reading, tree: trees.Constituent | None, names: dict[str, str], line: int) -> Example:

@@ -26,7 +26,7 @@ PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 
 
 def attention(
-    trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
+    trained: Trained, sentence: object = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
     """Returns the encoder's attention in a sentence, and the decoder's in the model's translation of it.
 
