@@ -37,7 +37,7 @@ def _outcome(run: Run, split: str) -> Outcome:
         lines = workdir.read_lines(run.folder, name, entry) if scored else []
     except (OSError, ConfigError) as error:
         logging.warning('%s; the outputs are not examined', error)
-        scored, name, entry, lines = None, '', {}, []
+        entry, lines = {}, []
     steps = entry.get('steps') or [line['step'] for line in metrics_file.read(run.folder)]
     if not steps:
         raise ConfigError(f'{run.folder}: has no metrics of a training, nor scores of {split}')
