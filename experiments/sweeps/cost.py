@@ -124,7 +124,7 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
     parameters = list(map(nn_cost.model_parameters, resolved))
     flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
     # Positions of one side, including padding.
-    tokens = [config.data.batch_tokens for config in resolved]
+    tokens = [nn_cost.update_rows(config) * nn_cost.row_length(config) for config in resolved]
     total = lambda per_update: [f'{n * count:.2e}' for n, count in zip(per_update, steps, strict=True)]
     costs = {
         'params': [f'{count / 1e6:.2f}M' for count in parameters],

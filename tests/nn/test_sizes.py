@@ -6,6 +6,7 @@ import pytest
 
 from transformer.config import config_dict, has, replace, resolve
 from transformer.config.files import read_config_file
+from transformer.data.rows import rows_per_batch
 from transformer.nn import cost, models
 
 CONFIGS = pathlib.Path(__file__).parent.parent.parent / 'configs'
@@ -85,3 +86,29 @@ def test_flops_do_not_depend_on_the_kernel_of_a_platform():
         for dtype in ('float32', 'bfloat16')
     )
     assert len(set(in_types)) == 1
+
+
+@pytest.mark.parametrize(
+    ('changes', 'width', 'rows'),
+    [
+        (
+            {'data.batching': 'packed', 'data.row_len': 48, 'data.max_len': 48, 'data.batch_tokens': 2048},
+            48,
+            40,
+        ),
+        (
+            {'data.batching': 'packed', 'data.row_len': 128, 'data.max_len': 128, 'data.batch_tokens': 100},
+            128,
+            8,
+        ),
+        ({'data.batching': 'bucketed', 'data.max_len': 36, 'data.batch_tokens': 1152}, 36, 32),
+        ({'data.batch_tokens': 32_768}, cost.BUCKET_LENGTH, 680),
+    ],
+)
+def test_an_update_has_the_rows_of_a_batch(changes, width, rows):
+    small = {'model.N': 1, 'model.d_model': 8, 'model.d_ff': 12, 'model.h': 2}
+    config = resolve(config_dict({**small, **changes}))
+    assert (cost.row_length(config), cost.update_rows(config)) == (width, rows)
+    assert rows == rows_per_batch(config.data, width, config.train.microbatches)
+    forward = cost.forward_cost(config, models.blank(config, rows, width))
+    assert cost.update_flops(config) == 3 * forward.flops

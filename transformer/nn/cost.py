@@ -25,15 +25,20 @@ def parameters(params) -> int:
 
 
 def row_length(config: Config) -> int:
-    """Returns the row length that these counts assume: `BUCKET_LENGTH` if texts are bucketed."""
+    """Returns the row length that these counts assume: at most `BUCKET_LENGTH` if texts are bucketed."""
     bucketed = config.data.batching == 'bucketed' and config.data.row_len is not None
-    return BUCKET_LENGTH if bucketed else configs.row_positions(config)
+    return min(BUCKET_LENGTH, config.data.max_len) if bucketed else configs.row_positions(config)
 
 
-def update_flops(config: Config) -> float:
-    """Counts the operations of an update of `data.batch_tokens` positions per field: three forward passes."""
-    length = row_length(config)
-    return 3 * _row_cost(_sizes(config), length).flops * config.data.batch_tokens / length
+def update_rows(config: Config) -> int:
+    """Counts the rows of a batch, a multiple of the microbatches, as `data.rows.rows_per_batch` does."""
+    microbatches = config.train.microbatches
+    return max(config.data.batch_tokens // row_length(config) // microbatches, 1) * microbatches
+
+
+def update_flops(config: Config) -> int:
+    """Counts the operations of an update, three forward passes of rows in which each text fills the width."""
+    return 3 * _row_cost(_sizes(config), row_length(config)).flops * update_rows(config)
 
 
 def model_parameters(config: Config) -> int:

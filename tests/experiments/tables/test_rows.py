@@ -348,7 +348,7 @@ def test_plan(capsys):
     base = scales.config(tables.TABLE_3[0], 'paper')
     flops = cost.update_flops(base) * 100_000
     assert lines['base'][10:] == [
-        '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '3.28e+09',
+        '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '3.26e+09',
         f'{flops / 1e14 / 3600:.3g}',
     ]  # fmt: skip
     # The share of what eight P100 could have computed, which experiments/README.md states.
