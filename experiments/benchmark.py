@@ -296,10 +296,7 @@ COMMANDS = {
         "Updates on this GPU, in several ways, beside PyTorch's compiled updates (if installed).",
         benchmark_gpu,
         ('config', 'set', 'variants', 'rounds', 'updates', 'output'),
-        examples=(
-            '{} gpu --variants=full,flash',
-            '{} gpu --config=configs/big.py --set=data.batch_tokens=12288',
-        ),
+        examples=('{} gpu --variants=full,flash', '{} gpu --config=configs/big.py'),
     ),
     'decode': Command(
         'Beam search, beside the searches of Hugging Face and CTranslate2 (if installed).',

@@ -26,17 +26,25 @@ def parameters(params) -> int:
 
 def row_length(config: Config) -> int:
     """Returns the row length that these counts assume: at most `BUCKET_LENGTH` if texts are bucketed."""
-    bucketed = config.data.batching == 'bucketed' and config.data.row_len is not None
-    return min(BUCKET_LENGTH, config.data.max_len) if bucketed else configs.row_positions(config)
+    return min(BUCKET_LENGTH, config.data.max_len) if _bucketed(config) else configs.row_positions(config)
 
 
-def update_rows(config: Config) -> int:
-    """Counts the rows of a batch, a multiple of the microbatches, as `data.rows.rows_per_batch` does."""
-    microbatches = config.train.microbatches
-    return max(config.data.batch_tokens // row_length(config) // microbatches, 1) * microbatches
+def _bucketed(config: Config) -> bool:
+    return config.data.batching == 'bucketed' and config.data.row_len is not None
 
 
-def update_flops(config: Config) -> int:
+def update_rows(config: Config) -> int | float:
+    """Counts the rows of a batch, a multiple of the microbatches, as `data.rows.rows_per_batch` does.
+
+    Of buckets, which have many widths, it is a mean.
+    """
+    length, microbatches = row_length(config), config.train.microbatches
+    if _bucketed(config):
+        return config.data.batch_tokens / length
+    return max(config.data.batch_tokens // length // microbatches, 1) * microbatches
+
+
+def update_flops(config: Config) -> int | float:
     """Counts the operations of an update, three forward passes of rows in which each text fills the width."""
     return 3 * _row_cost(_sizes(config), row_length(config)).flops * update_rows(config)
 

@@ -348,7 +348,7 @@ def test_plan(capsys):
     base = scales.config(tables.TABLE_3[0], 'paper')
     flops = cost.update_flops(base) * 100_000
     assert lines['base'][10:] == [
-        '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '3.26e+09',
+        '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '3.28e+09',
         f'{flops / 1e14 / 3600:.3g}',
     ]  # fmt: skip
     # The share of what eight P100 could have computed, which experiments/README.md states.
@@ -460,8 +460,10 @@ def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
         assert tokens.shape == segments.shape == positions.shape == (1024 // 32, 32)
         assert segments.min() == 1 and tokens.max() < config.data.pieces
     bucketed = configs.replace(config, {'data.batching': 'bucketed', 'data.batch_tokens': 2000})
-    # Rows of 48, as many as divide among 8 microbatches.
-    assert updates.full_batch(bucketed)['target'].tokens.shape == (40, 48)
+    # Rows of 48, but no longer than a text, as many as divide among 8 microbatches.
+    assert updates.full_batch(bucketed)['target'].tokens.shape == (56, 32)
+    longer = configs.replace(bucketed, {'data.row_len': 64, 'data.max_len': 64})
+    assert updates.full_batch(longer)['target'].tokens.shape == (40, 48)
 
 
 @pytest.mark.parametrize(
