@@ -33,6 +33,7 @@ from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, streams, terminal
 from transformer.cli.commands import COMMANDS
 from transformer.config import ConfigError, declare
+from transformer.config.files import read_config_file
 from transformer.config.foreign_names import OURS
 from transformer.data import text_input
 from transformer.inference import generate
@@ -1154,6 +1155,17 @@ def test_config_prints_all_options_and_differences(capsys, trained):
     assert f'model.d_model = {TINY["model.d_model"]} ' in capsys.readouterr().out
 
 
+def test_a_config_beside_another_takes_earlier_values_and_names(tmp_path):
+    of_text = {'train.task': 'language', 'data.source': 'text', 'data.language': 'en'}
+    start = f'config_dict({of_text | {"model.N": 2, "model.h": 2, "model.P_drop": 0.3}})'
+    beside = "config_beside(__file__, 'a.py', {'model.kind': 'decoder'})"
+    for name, returned in (('a', start), ('b', beside)):
+        imports = 'from transformer.config import config_beside, config_dict'
+        (tmp_path / f'{name}.py').write_text(f'{imports}\ndef get_config():\n    return {returned}\n')
+    config = configs.resolve(read_config_file(str(tmp_path / 'b.py')))
+    assert (config.model.N, config.model.h, config.model.P_drop) == (2, 2, 0.3)
+
+
 def test_help_names_every_command(capsys):
     assert run.main(['run.py', '--help']) == 0
     out = capsys.readouterr().out
@@ -1431,6 +1443,10 @@ def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
     assert 'a.de has 2 lines' in line
     (tmp_path / 'a.de').write_bytes(b'eins\n\xff\n')
     assert 'a.de: line 2 is not UTF-8' in fails(capfd, 'evaluate', f'--workdir={workdir}', *files)
+    # A pipe cannot be read twice.
+    os.mkfifo(tmp_path / 'pipe')
+    piped = [f'--source={tmp_path / "pipe"}', files[1]]
+    assert f'{tmp_path}/pipe: ' in fails(capfd, 'evaluate', f'--workdir={workdir}', *piped)
     for wrong, part in (
         (files[:1], '--reference: missing; --source needs it'),
         ([f'--text={tmp_path / "a.en"}'], '--source=FILE --reference=FILE, not --text=FILE'),

@@ -43,6 +43,7 @@ from experiments.claims import (
 from experiments.claims.claim import OVER_PAIRS, Verdict, config_of, interval, spread, train
 from experiments.rendering import formats
 from transformer import config as configs
+from transformer.config import ConfigError
 from transformer.data.generated.grammar.inflection import IT, NOUNS
 from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.nn import recurrent
@@ -467,6 +468,13 @@ def test_the_command_measures_and_writes(monkeypatch, capsys, tmp_path):
     cells = [cell.strip() for cell in page.splitlines()[2].split('|')]
     assert cells[1:3] == ['first', 'holds'] and cells[-2] == '1.5 [1.0, 2.0]'
     assert 'first: Seeds are small.' in page and page.count('Because.') == 1
+
+
+def test_a_damaged_result_is_named(tmp_path):
+    for content in ('{"claim": "lookup", ', '{"claim": "lookup"}', '[]'):
+        (tmp_path / 'lookup.json').write_text(content)
+        with pytest.raises(ConfigError, match='lookup.json'):
+            command.read(tmp_path)
 
 
 def test_committed_results_are_judged_and_printed_as_they_were():

@@ -439,6 +439,12 @@ def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):
     assert launch._cores(2, 9) == [(), ()]
 
 
+def test_a_folder_without_rows_needs_its_table(tmp_path, capsys):
+    runs.write_sweep(tmp_path, runs.Sweep('3', 'grammar', {}, ()))
+    assert sweep.main(['sweep', 'run', f'--workdir={tmp_path}', '--seeds=2']) == 2
+    assert '--table' in capsys.readouterr().err
+
+
 def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
     launched = []
     monkeypatch.setattr(launch, 'on_this_machine', lambda missing, *_: launched.extend(missing) or [])

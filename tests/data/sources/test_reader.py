@@ -154,6 +154,16 @@ def test_bad_text_names_file_and_line(tmp_path):
     assert message(error).startswith(f'{tmp_path}/train.de: line 2 is not UTF-8; ')
 
 
+def test_advice_for_compressed_text(tmp_path):
+    write(tmp_path, train_en=b'a\n', train_de=gzip.compress(b'x\n'))
+    with pytest.raises(ConfigError, match='train.de: is compressed by gzip'):
+        pairs(text(tmp_path))
+    (tmp_path / 'train.de').unlink()
+    (tmp_path / 'train.de.gz').write_bytes(gzip.compress('ü\n'.encode('latin-1')))
+    with pytest.raises(ConfigError, match='zcat .*train.de.gz | iconv -f latin1'):
+        pairs(text(tmp_path))
+
+
 @pytest.mark.parametrize('english, german', [(b'a\nb\nc', b'x\n'), (b'a\n', b'x\ny\nz\n')])
 def test_unequal_line_counts(tmp_path, english, german):
     write(tmp_path, train_en=english, train_de=german)

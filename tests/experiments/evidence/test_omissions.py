@@ -9,6 +9,7 @@ import pytest
 
 from experiments.evidence import __main__ as evidence
 from experiments.evidence import omissions
+from transformer.config import ConfigError
 from transformer.tasks.translation import bleu
 
 HYPOTHESES = ['Ein „Ost-West“-Konflikt .', 'zwei Männer stehen am Fluss.', 'Ein Hund läuft durch den Schnee.']
@@ -84,6 +85,21 @@ def test_outputs_are_counted_by_every_rule(tmp_path, monkeypatch, capsys):
     assert counted.keys() == omissions.rules('de').keys()
     assert all(set(by_seed) == seeds and len(set(by_seed.values())) == 1 for by_seed in counted.values())
     assert f'{counted["intl"].popitem()[1]:.2f}' in capsys.readouterr().out
+
+
+def test_outputs_of_other_seeds_are_told(tmp_path):
+    folder = pathlib.Path(shutil.copytree(omissions.COMMITTED, tmp_path / 'sweep'))
+    counted = json.loads((folder / omissions.FILE).read_text())
+    assert omissions._RECOUNT not in omissions.sections(folder)[2].notes
+    of_one = {name: dict([by_seed.popitem()]) for name, by_seed in counted.items()}
+    (folder / omissions.FILE).write_text(json.dumps(of_one))
+    section = omissions.sections(folder)[2]
+    assert omissions._RECOUNT in section.notes and table(section)['13a']['BLEU'].endswith(' (1)')
+    (folder / omissions.FILE).write_text('{}')
+    assert len(omissions.sections(folder)) == 2
+    (folder / omissions.FILE).write_text('{"13a": 3}')
+    with pytest.raises(ConfigError, match=omissions.FILE):
+        omissions.sections(folder)
 
 
 def test_the_committed_outputs_cannot_be_counted(capsys):

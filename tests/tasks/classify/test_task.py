@@ -166,6 +166,9 @@ def test_other_columns_of_a_file_are_another_evaluation(trained, texts, tmp_path
     ]
     names = [one.name for [one] in found]
     assert list(of_run.result()['evaluations'])[-2:] == names and names[0] != names[1]
+    twice = {'data.test': 'dev.tsv,dev.tsv', 'data.dir': str(texts), 'data.columns': columns[0]}
+    with pytest.raises(ConfigError, match='data.test: dev.tsv is named twice'):
+        evaluate_own(of_run, 'latest', twice)
 
 
 @pytest.mark.parametrize('trained', ['recurrent'], indirect=True)
