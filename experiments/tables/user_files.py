@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]  # the checkout, where run.py
 
 def is_file(name: str) -> bool:
     """Returns whether the name of a table or scale is a file, and not a grid such as `data.train=a.json`."""
-    return name.endswith(('.py', '.json')) and not re.match(r'[\w.]+=', name)
+    return name.endswith(('.py', '.json')) and not re.match(r'\w+\.\w+=', name)
 
 
 def stored_name(name: str) -> str:
