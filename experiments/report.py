@@ -53,7 +53,9 @@ def _report_text(call: Call) -> str:
     try:
         tests = differences.sentence_tests(comparison)
     except ConfigError as error:
-        untested = [f'No p over sentences, which needs the outputs and texts of the runs: {error}.']
+        # Named without the folder, which is one machine's.
+        reason = str(error).replace(f'{pathlib.Path(call.flags.workdir or ".").resolve()}/', '')
+        untested = [f'No p over sentences, which needs the outputs and texts of the runs: {reason}.']
     if call.flags.columns is not None and form in ('csv', 'json'):
         raise ConfigError(f'--columns: not with --format={form}, which has every number')
     table = formats.choose(columns.columns(comparison, tests), call.flags.columns)

@@ -61,10 +61,11 @@ def pytest_collection_modifyitems(items):
     folder = pathlib.Path(__file__).parent
     place = {folder / f'{name}.py': number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: place.get(item.path, len(LONG)))
-    if PLATFORM != 'cpu':
-        for item in items:
-            if item.get_closest_marker('cpu'):
-                item.add_marker(pytest.mark.skip(reason='needs JAX_PLATFORMS=cpu'))
+
+
+def pytest_runtest_setup(item):
+    if PLATFORM != 'cpu' and item.get_closest_marker('cpu'):
+        pytest.skip('needs JAX_PLATFORMS=cpu')
 
 
 @pytest.fixture(scope='session', autouse=True)

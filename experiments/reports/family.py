@@ -13,8 +13,8 @@ from transformer.tasks import task_of
 RESULTS = pathlib.Path(__file__).parents[1] / 'results'
 NOTES = (
     'Ours: the mean of the runs; of a single run also its 95 % interval over resampled examples, if any. '
-    'Times contain evaluations on dev and compilation, and those of the LSTM of the Penn Treebank and of the '
-    'captions of photographs also 23 and 15 minutes in which they were stopped.',
+    'Times contain evaluations on dev and compilation. The LSTM on the Penn Treebank also stood still for 23 '
+    'minutes of its time, the captions of photographs for 15.',
     'Public numbers are as published; the table says in what their conditions differ from ours.',
 )
 

@@ -5,7 +5,6 @@ import importlib.util
 import os
 from collections.abc import Sequence
 
-from experiments.compiled import lower
 from experiments.speed import interleaved, subprocesses, training, updates
 from transformer import config as configs
 from transformer import parallel
@@ -60,23 +59,15 @@ def measure(config: Config, name: str, variants: Sequence[str], rounds: int, cou
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
         for variant in variants:
             own = configs.replace(config, {'train.prng': 'rbg'} | VARIANTS[variant])
-            memory[variant] = memory_of_update(own)
+            memory[variant] = updates.peak_memory(own)
             sides[variant] = updates.make_passes(own, [batch])
         if theirs:
             sides['PyTorch, compiled'] = theirs
-            memory['PyTorch, compiled'] = theirs(1)
+            memory['PyTorch, compiled'] = theirs(1) / 2**30
         comparison = interleaved.compare(interleaved.measure(sides, rounds, count), rows * length)
     interleaved.print_comparison(comparison, 'tokens', {})
     flops, peak = cost.update_flops(config), peak_of(kind)
     for side, speed in comparison['tokens_per_second'].items():
         used = f'{flops * speed / (rows * length) / peak:.1%} of the peak, ' if peak else ''
-        print(f'{side:<34} {1000 * rows * length / speed:.1f} ms, {used}{memory[side] / 2**30:.2f} GiB')
+        print(f'{side:<34} {1000 * rows * length / speed:.1f} ms, {used}{memory[side]:.2f} GiB')
     return {'what': what, 'device': kind, 'formula': flops, 'peak': peak, 'memory': memory, **comparison}
-
-
-def memory_of_update(config: Config) -> int:
-    """Returns the bytes that an update needs on the GPU; arrays changed in place count once."""
-    memory = lower.update(config, parallel.devices()).compile().memory_analysis()
-    kinds = ('argument', 'output', 'temp', 'generated_code')
-    needed = sum(getattr(memory, f'{kind}_size_in_bytes') for kind in kinds)
-    return needed - memory.alias_size_in_bytes

@@ -49,3 +49,14 @@ def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
         jax.block_until_ready(state)
 
     return run
+
+
+def peak_memory(config: Config) -> float:
+    """Returns an update's memory, in GiB per device, by XLA's plan: state, batch and intermediate values."""
+    update = parallel.map_update(step(config), remat=config.model.remat)
+    shapes = jax.eval_shape(functools.partial(initial_state, config))
+    batch = parallel.to_devices(full_batch(config), config.train.microbatches)
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        memory = update.compile(shapes, batch).memory_analysis()
+    # The new state reuses the memory of the old one, so it counts once.
+    return (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 2**30

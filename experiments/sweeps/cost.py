@@ -15,10 +15,8 @@ from experiments.tables import rows as tables
 from experiments.tables import scales
 from experiments.tables.table import OPTIONS, shown, values_of
 from transformer import config as configs
-from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as nn_cost
-from transformer.training.step import initial_state
 
 P100 = 9.5  # TFLOP/s, as the paper counts
 PAPER_DEVICES = 8
@@ -40,17 +38,6 @@ def timer(config: Config) -> Callable[[int], float]:
 def seconds_per_update(config: Config) -> float:
     """Measures an update on the devices at hand, without its compilation."""
     return timer(config)(3)
-
-
-def peak_memory(config: Config) -> float:
-    """Returns an update's memory, in GiB per device, by XLA's plan: state, batch and intermediate values."""
-    update = parallel.map_update(updates.step(config), remat=config.model.remat)
-    shapes = jax.eval_shape(functools.partial(initial_state, config))
-    batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
-    with jax.default_matmul_precision(config.train.matmul_precision):
-        memory = update.compile(shapes, batch).memory_analysis()
-    # The new state reuses the memory of the old one, so it counts once.
-    return (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 2**30
 
 
 def print_plan(
@@ -85,7 +72,7 @@ def print_plan(
         seconds = _measure(seconds_per_update, rows, resolved)
         columns.append(_numbers('s/update', seconds))
     if with_memory:
-        columns.append(_numbers('GiB', _measure(peak_memory, rows, resolved)))
+        columns.append(_numbers('GiB', _measure(updates.peak_memory, rows, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
     how = (

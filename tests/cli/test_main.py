@@ -1067,6 +1067,8 @@ def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeyp
     assert len({text for text, _ in found[0]}) > 1 and found[0] != found[3]
     # Not even on how the lines came.
     assert ask(lines[:2], seed=5) + ask(lines[2:], first=2, seed=5) == found
+    # The random generator takes numbers of 32 bits.
+    assert ask(lines, first=2**31, seed=5) == found
 
 
 @pytest.mark.parametrize(
@@ -1164,6 +1166,31 @@ def test_a_config_beside_another_takes_earlier_values_and_names(tmp_path):
         (tmp_path / f'{name}.py').write_text(f'{imports}\ndef get_config():\n    return {returned}\n')
     config = configs.resolve(read_config_file(str(tmp_path / 'b.py')))
     assert (config.model.N, config.model.h, config.model.P_drop) == (2, 2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'told'),
+    [
+        (
+            {'data.documents': 'files', 'data.batching': 'running', 'data.tokenizer': 'words'},
+            'data.tokenizer=bpe',
+        ),
+        ({'train.task': 'images', 'data.source': 'idx', 'data.tokenizer_model': 'm'}, 'data.tokenizer_model'),
+    ],
+)
+def test_tokenizers_where_they_mean_nothing(changes, told):
+    of_text = {'train.task': 'language', 'data.source': 'text', 'data.language': 'en'}
+    start = {key: value for key, value in of_text.items() if 'train.task' not in changes}
+    with pytest.raises(ConfigError, match=told):
+        configs.resolve_values(start | changes)
+
+
+def test_pairs_before_a_wrong_line_keep_their_scores(capfd, trained, tmp_path):
+    (tmp_path / 'pairs').write_text('one\teins\ntwo\tzwei\nthree\n')
+    flags = [f'--input={tmp_path / "pairs"}', f'--output={tmp_path / "scores"}']
+    assert run.main(['run.py', 'score-pairs', f'--workdir={trained}', *flags]) == 2
+    assert 'error: line 3: 1 column' in capfd.readouterr().err
+    assert len((tmp_path / 'scores').read_text().splitlines()) == 2
 
 
 def test_help_names_every_command(capsys):

@@ -446,6 +446,39 @@ def test_classes_that_a_row_leaves_open_are_the_datas():
     assert runs.differences(made_by, three) == {'classify.classes': (2, 3)}
 
 
+def test_a_sweep_of_a_task_with_classes_is_reported(tmp_path):
+    scale = tmp_path / 'scale.py'
+    scale.write_text(
+        'from transformer.config import config_dict\n\n\ndef get_config():\n    return config_dict('
+        "{'train.task': 'classify', 'data.source': 'table', 'data.train': 'a.tsv', 'data.dev': 'a.tsv', "
+        "'data.test': 'a.tsv', 'data.columns': 'text=1,label=2', 'data.dir': '/data', 'model.N': 1})\n"
+    )
+    names = 'P_drop=0.1', 'P_drop=0.2'
+    runs.write_sweep(
+        tmp_path, runs.Sweep('model.P_drop=0.1,0.2', str(scale), {}, tuple((n, 1) for n in names))
+    )
+    swept = runs.read_sweep(tmp_path)
+    first, second = swept.all_runs(tmp_path)
+    made_by = configs.replace(first.config, {'classify.classes': 2})
+    result = {
+        'params': 1, 'steps': first.steps, 'tokens': 1, 'seconds': 1.0, 'config': dataclasses.asdict(made_by),
+        'scores': dict.fromkeys(('dev', 'test'), {'checkpoint': 'latest', 'loss': 0.5}),
+        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2},
+    }  # fmt: skip
+    first.folder.mkdir()
+    (first.folder / 'result.json').write_text(json.dumps(result))
+    done, missing = results.of_sweep(swept, tmp_path).rows
+    assert [len(row.done) for row in (done, missing)] == [1, 0]
+    assert columns.costs(done)['FLOPs'] == cost.update_flops(made_by) * first.steps
+    assert columns.costs(missing)['FLOPs'] is None
+    # Without a result, the folder of a training that goes on is not moved.
+    (first.folder / 'result.json').unlink()
+    (first.folder / 'config.json').write_text(configs.to_json(made_by))
+    (first.folder / 'data.lock.json').write_text('{}')
+    (first.folder / 'checkpoints' / '2').mkdir(parents=True)
+    assert runs.set_aside(swept, first) is None
+
+
 def test_rows_of_different_tasks_are_not_compared():
     of_text = {'data.source': 'text', 'data.language': 'en'}
     rows = {task: configs.resolve_values({'train.task': task, **of_text}) for task in ('language', 'masked')}

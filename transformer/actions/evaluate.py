@@ -46,9 +46,6 @@ def evaluate_files(
     config = check_evaluation(run, choice, changes)
     workdir.check_writable(run.folder)
     check_fields(run, paths)
-    for path in paths.values():
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise ConfigError(f'{path}: not a regular file, which can be read twice')
     reading, identity = task_of(config).reading(config), text_input.identity(paths)
     dataset = text_input.read(paths, config.data, reading, run.codecs)
     model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)
@@ -93,7 +90,10 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
 
 
 def check_fields(run: Run, paths: Mapping[str, str]) -> None:
-    """Raises ConfigError if the given files are not for exactly the fields that the task reads."""
+    """Raises ConfigError if the files are not for exactly the task's fields, or one is no regular file."""
+    for path in paths.values():
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ConfigError(f'{path}: not a regular file, which can be read twice')
     flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
     fields = task_of(run.config).reading(run.config).fields
     if not fields.keys() <= flags.keys():

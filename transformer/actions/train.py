@@ -128,8 +128,7 @@ def run_training(
 
 def _word_rows(config: Config, dataset: Dataset, folder: epath.Path) -> PieceRows | None:
     """Reads the vectors that rows of a new training's embedding start from."""
-    begun = any(workdir.saved_steps(folder, name) for name in ('checkpoints', 'checkpoints/replaced'))
-    if config.model.vectors is None or begun:
+    if config.model.vectors is None or workdir.has_checkpoint(folder):
         return None
     if 'embedding' not in models.parameter_shapes(config):
         raise ConfigError(

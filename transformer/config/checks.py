@@ -193,14 +193,12 @@ def _check_text(config: Config) -> None:
     if data.batching == 'running' and not has(config, 'running'):
         tasks = ' or '.join(tasks_with('running'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
-    for key, needed in {'data.batching': 'running', 'data.source': 'text'}.items():
-        if data.documents == 'files' and values[key] != needed:
-            raise ConfigError(f'data.documents=files: needs {key}={needed}, not {values[key]!r}')
-    if data.documents == 'files' and data.tokenizer == 'words':
-        raise ConfigError(
-            'data.tokenizer=words: words are what stands between blanks, not newlines; choose '
-            'data.documents=lines'
-        )
+    # The other tokenizer takes what stands between blanks for a piece, newlines and all.
+    kinds = ('bpe', 'byte_bpe', 'characters', 'bytes')
+    of_files = {'data.batching': ('running',), 'data.source': ('text',), 'data.tokenizer': kinds}
+    for key, needed in of_files.items():
+        if data.documents == 'files' and values[key] not in needed:
+            raise ConfigError(f'data.documents=files: needs {key}={" or ".join(needed)}, not {values[key]!r}')
     if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
     with_languages = data.source in ('tfds', 'grammar', 'scenes')

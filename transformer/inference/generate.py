@@ -185,6 +185,7 @@ def search(
         more = () if of_grammar is None else (column(of_grammar, 0),)
         chosen = [rows[i] for i in indexes]
         source = stacked(chosen, shape[0], chosen[0].shape) if images else padded(chosen, shape)
+        # Numbers of 32 bits begin again.
         return source, column([number % 2**31 for number in numbers], -1), *more
 
     pieces = pieces or trained.codecs[models.fields(trained.config)[-1]].size

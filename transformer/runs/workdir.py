@@ -214,8 +214,12 @@ def check_place(name: epath.PathLike) -> None:
 
 def holds_work(folder: epath.Path) -> bool:
     """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
-    saved = any(saved_steps(folder, name) for name in ('checkpoints', 'checkpoints/replaced'))
-    return saved or any((folder / name).exists() for name in ('damaged', 'result.json'))
+    return has_checkpoint(folder) or any((folder / name).exists() for name in ('damaged', 'result.json'))
+
+
+def has_checkpoint(folder: epath.Path) -> bool:
+    """Returns whether there is a checkpoint that a training can go on from."""
+    return any(saved_steps(folder, name) for name in ('checkpoints', 'checkpoints/replaced'))
 
 
 def saved_steps(folder: epath.Path, name: str = 'checkpoints') -> set[int]:

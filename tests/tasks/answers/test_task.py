@@ -18,6 +18,7 @@ from transformer.cli import main as run
 from transformer.config import ConfigError
 from transformer.data.arrays import Dense
 from transformer.data.dataset import Split
+from transformer.data.sources import squad
 from transformer.nn import ensemble
 from transformer.runs import restore
 from transformer.tasks import sums_of, task_of
@@ -127,6 +128,12 @@ def test_spans_of_a_batch_are_the_answers(trained):
                 assert tokenizer.decode(own[begin : end + 1]).strip() in PLACES
             without += not begin
     assert seen >= 6 and (without > 0) == config.answers.no_answer
+
+
+def test_a_file_in_another_code_is_told_as_such(tmp_path):
+    (tmp_path / 'x.json').write_text('{"data": []}', encoding='utf-16')
+    with pytest.raises(ConfigError, match='x.json: is UTF-16'):
+        list(squad._questions(tmp_path / 'x.json'))
 
 
 def test_questions_need_an_answer_unless_they_can_have_none(trained):
