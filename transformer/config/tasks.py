@@ -4,6 +4,8 @@ import dataclasses
 import re
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from transformer.config import declare
 from transformer.config.declare import Conditions, option
 from transformer.errors import ConfigError
@@ -154,12 +156,29 @@ class Denoise:
         only=_SPANS,
     )
 
+    def amounts(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts the hidden pieces and the spans of texts of `counts` pieces, 0 below two pieces."""
+        noise = np.clip(np.rint(self.density * counts), 1, counts - 1)
+        # A text is cut into as many visible parts as spans.
+        number = np.clip(np.rint(noise / self.span), 1, counts - noise)
+        return tuple(np.where(counts < 2, 0, some).astype(np.int64) for some in (noise, number))
+
+    def lengths(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the most pieces of source and target, with their ends, of texts of `counts` pieces."""
+        if self.objective == 'prefix':
+            return (np.where(counts < 2, counts + 1, counts),) * 2
+        noise, number = self.amounts(counts)
+        return counts - noise + number + 1, noise + number + 1
+
+    def raw_length(self, row_len: int) -> int:
+        """Returns the most pieces of a text whose source and target have at most `row_len` pieces each."""
+        return int(np.flatnonzero(np.maximum(*self.lengths(np.arange(2 * row_len))) <= row_len)[-1])
+
 
 # Channels that a residual network normalises together.
 GROUP = 8
 # Models whose layers read patches.
 _PATCHES = ('model.kind', ('transformer', 'recurrent'))
-# Images with one class each.
 _IMAGE_CLASSES = models_with_all('image', 'classes')
 # A changed image can contradict the text that is to be written.
 _AUGMENTED = 'train.task', (*_IMAGE_CLASSES[1], *tasks_with('towers'))
@@ -330,10 +349,8 @@ class TextToText:
         parts = [part.partition('=') for part in self.prefix.split(',')]
         prefixes = {name.strip(): prefix.strip() for name, equals, prefix in parts if equals}
         if len(prefixes) < len(parts) or '' in prefixes:
-            raise ConfigError(
-                f'text_to_text.prefix={self.prefix}: expected PREFIX, or NAME=PREFIX,NAME=PREFIX with a data '
-                'set in each part'
-            )
+            wanted = 'PREFIX or NAME=PREFIX,NAME=PREFIX'
+            raise ConfigError(f'text_to_text.prefix={self.prefix}: expected {wanted}')
         return prefixes
 
 

@@ -66,7 +66,9 @@ def _sizes(config: Config) -> Config:
     dropout = dict.fromkeys(('P_drop', 'P_drop_attention', 'P_drop_relu', 'P_drop_embedding'), 0.0)
     model = dataclasses.replace(config.model, **dropout)
     train = Train(task=config.train.task)
-    return dataclasses.replace(config, model=model, data=Data(), train=train, decode=Decode())
+    return dataclasses.replace(
+        config, model=model, data=Data(batching=config.data.batching), train=train, decode=Decode()
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -92,14 +92,25 @@ def fields(config: Config) -> tuple[str, ...]:
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     """Returns a batch for the model without content: full rows of piece 0, or black images."""
-    tokens = np.zeros((rows, length), np.int32)
-    positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape).copy()
-    texts = dict.fromkeys(fields(config), Tokens(tokens, np.ones_like(tokens), positions))
+    sizes = dict.fromkeys(fields(config), length)
+    if form_of(config) == 'text_pair':
+        # A text fills its row, or its source does.
+        running, denoise = config.data.batching == 'running', config.denoise
+        counts = denoise.raw_length(length) if running else length - 1
+        sizes = dict(zip(sizes, map(int, denoise.lengths(counts)), strict=True))
+    texts = {field: _full(rows, size) for field, size in sizes.items()}
     if has(config, 'image'):
         size, channels = config.images.size, config.images.channels
         examples = (1,) if texts else ()
         texts['image'] = np.zeros((rows, *examples, size, size, channels), np.uint8)
     return texts | heads.blank(config, rows, length)
+
+
+def _full(rows: int, length: int) -> Tokens:
+    """Returns rows of one text each, of piece 0."""
+    tokens = np.zeros((rows, length), np.int32)
+    positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape).copy()
+    return Tokens(tokens, np.ones_like(tokens), positions)
 
 
 def empty_state(config: Config, rows: int) -> tuple:

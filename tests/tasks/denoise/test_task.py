@@ -23,7 +23,7 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.config.tasks import Denoise
 from transformer.data import text_input
-from transformer.nn import models
+from transformer.nn import cost, models
 from transformer.tasks import gaps, sums_of, task_of
 from transformer.tasks.denoise import fill, noise, task
 from transformer.tokens import EOS, UNK, Tokens
@@ -188,15 +188,32 @@ def test_a_prefix_has_any_length_with_equal_probability():
     ],
 )
 def test_running_text_fills_the_source(row_len, options, raw, target):
-    assert noise.raw_length(row_len, options) == raw
-    (source,), (found,) = noise.lengths(np.array([raw]), options)
+    assert options.raw_length(row_len) == raw
+    (source,), (found,) = options.lengths(np.array([raw]))
     assert (source, found) == (row_len, target)
+
+
+@pytest.mark.parametrize(
+    'changes', [{}, {'denoise.density': 0.5}, {'denoise.objective': 'prefix', 'denoise.sentinels': 100}]
+)
+def test_operations_are_counted_of_rows_as_wide_as_a_batch_has(changes, finished):
+    config = config_of(**{k.replace('.', '__'): v for k, v in (RUNNING | changes).items()})
+    batch = task_of(config).batches(config, finished.dataset, 'train').batch(0)
+    blank = models.blank(config, len(batch['source'].tokens), cost.row_length(config))
+    assert {side: t.tokens.shape for side, t in batch.items()} == {
+        side: t.tokens.shape for side, t in blank.items()
+    }
+    # Of a row that is one text with an end.
+    packed = config_of(**{k.replace('.', '__'): v for k, v in changes.items()})
+    (source,), (target,) = packed.denoise.lengths(np.array([39]))
+    widths = [t.tokens.shape[1] for t in models.blank(packed, 1, 40).values()]
+    assert widths == [source, target] and max(widths) <= 40
 
 
 def test_chunks_of_running_text(finished):
     """Without the ends of texts; each epoch begins elsewhere; dev is read once, in order."""
     config, dataset = config_of(**{k.replace('.', '__'): v for k, v in RUNNING.items()}), finished.dataset
-    raw = noise.raw_length(32, config.denoise)
+    raw = config.denoise.raw_length(32)
     for split, epoch in (('dev', 0), ('train', 1)):
         field = dataset.splits[split].fields['text']
         text = [int(piece) for piece in field.tokens if piece != EOS]

@@ -17,30 +17,6 @@ from transformer.tokens import UNK, Batch, Tokens
 DRAWS = 2  # random numbers for each piece of a row
 
 
-def amounts(counts: Int[np.ndarray, ' N'], options: Denoise) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the numbers of hidden pieces and of spans in texts of `counts` pieces, 0 below two pieces.
-
-    A text is cut into as many visible parts as spans, so there are at most as many spans as visible pieces.
-    """
-    noise = np.clip(np.rint(options.density * counts), 1, counts - 1)
-    number = np.clip(np.rint(noise / options.span), 1, counts - noise)
-    return tuple(np.where(counts < 2, 0, some).astype(np.int64) for some in (noise, number))
-
-
-def lengths(counts: Int[np.ndarray, ' N'], options: Denoise) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most pieces of source and target, with their ends, of texts of `counts` pieces."""
-    if options.objective == 'prefix':
-        return (np.where(counts < 2, counts + 1, counts),) * 2
-    noise, number = amounts(counts, options)
-    return counts - noise + number + 1, noise + number + 1
-
-
-def raw_length(row_len: int, options: Denoise) -> int:
-    """Returns the most pieces of a text whose source and target have at most `row_len` pieces each."""
-    source, target = lengths(np.arange(2 * row_len), options)
-    return int(np.flatnonzero((source <= row_len) & (target <= row_len))[-1])
-
-
 def widths(
     options: Denoise,
     counts: Int[np.ndarray, ' N'],
@@ -57,10 +33,10 @@ def widths(
     Raises:
       ConfigError: a text has more spans than there are sentinels.
     """
-    spans = amounts(counts, options)[1].max()
+    spans = options.amounts(counts)[1].max()
     if options.objective == 'spans' and spans > options.sentinels:
         raise ConfigError(f'denoise.sentinels={options.sentinels}: a text has {spans} hidden spans')
-    sizes, found = lengths(counts, options), {}
+    sizes, found = options.lengths(counts), {}
     for width, (members, begins) in rows.items():
         source, target = (int(np.add.reduceat(size[members], begins).max()) for size in sizes)
         # A piece that cannot be hidden stays in the source.
@@ -117,7 +93,7 @@ def hidden_spans(
       Which pieces are hidden, and which of them begin a span.
     """
     long = counts >= 2
-    noise, number = amounts(counts[long], options)
+    noise, number = options.amounts(counts[long])
     starts = (np.cumsum(counts) - counts)[long]
     cut = [
         _parts(items, number, draws[spans(starts, items)])

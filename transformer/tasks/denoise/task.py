@@ -35,7 +35,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     texts, codec = dataset.splits[split], dataset.codecs['text']
     order = train.microbatches, train.seed, training
     if data.batching == 'running':
-        length = noise.raw_length(data.row_len, config.denoise)
+        length = config.denoise.raw_length(data.row_len)
         if length < 2:
             raise ConfigError(f'data.row_len={data.row_len}: too short to hide a span')
         if not (texts.fields['text'].lengths > 1).any():
