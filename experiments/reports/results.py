@@ -184,9 +184,16 @@ def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     result = files.check_shape(runs.read_json(file, ()), _SHAPE, str(file))
     files.check_shape(result['scores'].get(split, {'checkpoint': ''}), _SCORES, f'{file}: scores.{split}')
     try:
-        return result, configs.from_json(json.dumps(result['config']))
+        config = configs.from_json(json.dumps(result['config']))
     except ConfigError as error:
         raise ConfigError(f'{file}: {error}') from None
+    try:
+        for measure in task_of(config).measures:
+            measure.value(result['scores'].get(split, {}))
+            measure.interval(result['scores'].get(split, {}))
+    except ConfigError as error:
+        raise ConfigError(f'{folder}: {error}') from None
+    return result, config
 
 
 def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:

@@ -516,6 +516,14 @@ def test_a_result_of_wrong_types_is_a_mistake(workdir, key, value):
         results.of_sweep(runs.read_sweep(workdir), workdir)
 
 
+@pytest.mark.parametrize('damage', [{'perplexity': '5.1'}, {'bleu': {'sacrebleu': {'interval': 3}}}])
+def test_a_score_that_is_no_number_is_named_with_its_run(workdir, damage):
+    edit(workdir / 'A1-seed1' / 'result.json', lambda result: result['scores']['dev'].update(damage))
+    (key,) = damage
+    with pytest.raises(ConfigError, match=rf'A1-seed1: result.json: {key}\b'):
+        results.of_sweep(runs.read_sweep(workdir), workdir)
+
+
 def test_columns_that_no_row_changes_are_left_out(tmp_path, capsys):
     runs.write_sweep(tmp_path, runs.Sweep('3', 'grammar', {}, (('base', 1), ('A1', 1), ('D2', 1))))
     out = shown(tmp_path, capsys, '--format=markdown')
