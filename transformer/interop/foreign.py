@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import TASKS, Config, ConfigError, Model, flatten
+from transformer.config import TASKS, Config, ConfigError, Model, flatten, sentinels
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.foreign import read_foreign
@@ -19,7 +19,7 @@ from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop.layout import Arrays
 from transformer.nn.positions import sinusoid
-from transformer.tokens import EOS, START, UNK
+from transformer.tokens import EOS, PAD, START, UNK
 
 # The only values of these options that models of other programs can have. Kernels of attention that compute
 # the same are equal.
@@ -65,6 +65,13 @@ class Foreign(NamedTuple):
 def first_task(form: str) -> str:
     """Returns the first task whose models have a form."""
     return next(task for task, spec in TASKS.items() if spec.form == form)
+
+
+def check_name(name: str, where: str) -> str:
+    """Returns the name of a file or folder, or raises ConfigError if it names one elsewhere."""
+    if name in ('', '.', '..') or name != epath.Path(name).name:
+        raise ConfigError(f'{where}: {name!a}: expected a name beside it')
+    return name
 
 
 def json_object(file: epath.Path, shape: object, default: dict | None = None) -> Any:
@@ -234,6 +241,13 @@ def their_order(tokenizer: Tokenizer, rows: int) -> np.ndarray:
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         return np.arange(rows)
     return np.array(all_rows(tokenizer.order, rows - tokenizer.order.count(-1)))
+
+
+def unwritten(tokenizer: Tokenizer, config: Config) -> list[int]:
+    """Lists the rows that are there and that no search here writes: all but those of pieces of text."""
+    rows, text = config.model.vocab_size, tokenizer.size + sentinels(config)
+    there = their_order(tokenizer, rows) >= 0
+    return [row for row in (PAD, UNK, *range(text, rows)) if there[row]]
 
 
 def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:

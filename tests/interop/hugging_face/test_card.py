@@ -12,7 +12,7 @@ import yaml
 from transformer import config as configs
 from transformer.cli import flags
 from transformer.interop import import_model as importing
-from transformer.interop.hugging_face import card
+from transformer.interop.hugging_face import card, writing
 from transformer.interop.hugging_face.reading import KINDS
 from transformer.runs.restore import Origin
 from transformer.runs.workdir import Run
@@ -64,6 +64,18 @@ def test_norwegian_is_a_language(runs):
     text = lines(with_options(runs['marian'], changes), 'marian')
     (head, _) = yaml.safe_load_all('\n'.join(text[: text.index('---', 1) + 1]))
     assert head['language'] == ['no', 'en']
+
+
+def test_only_translators_have_two_languages(runs):
+    text = lines(with_options(runs['marian'], {'train.task': 'text_to_text'}), 'marian')
+    (head, _) = yaml.safe_load_all('\n'.join(text[: text.index('---', 1) + 1]))
+    assert 'language' not in head
+
+
+def test_texts_that_begin_otherwise_there(runs):
+    run = runs['gpt2']
+    (one, *_) = writing.differences(run.config, run.codecs)
+    assert 'begins' in one
 
 
 def test_labels_are_whole_captions(runs):

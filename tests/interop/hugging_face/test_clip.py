@@ -56,6 +56,18 @@ def test_options_that_the_model_has(tmp_path, key):
     assert not (tmp_path / 'out').exists()
 
 
+def test_settings_of_both_towers_that_are_not_imported_are_listed(tmp_path):
+    shutil.copytree(FOLDER / 'clip', tmp_path / 'in')
+    path = tmp_path / 'in' / 'config.json'
+    content = json.loads(path.read_text())
+    content['text_config'] |= {'odd': 1, 'eos_token_id': 2}
+    path.write_text(json.dumps(content))
+    run = importing.import_model(tmp_path / 'in', tmp_path / 'out', {})
+    unused = run.manifest['imported']['unused']['config.json']
+    assert 'text_config.odd' in unused
+    assert not {'text_config', 'text_config.eos_token_id', 'text_config.hidden_size'} & {*unused}
+
+
 def test_vectors_and_logits(workdir):
     trained = transformer.load(workdir).trained
     order = np.array(trained.codecs['text'].order)
@@ -190,6 +202,7 @@ def test_models_without_a_place_there_are_refused(option, value):
         ('config.json', {'vision_config.num_channels': 1}, 'num_channels=1'),
         ('config.json', {'text_config.hidden_act': 'mish'}, "hidden_act='mish'"),
         ('config.json', {'projection_dim': 11}, 'projection'),
+        ('config.json', {'text_config.eos_token_id': 5}, 'text_config.eos_token_id=5'),
         ('preprocessor_config.json', {'image_mean': [0.5]}, 'image_mean'),
         ('preprocessor_config.json', {'image_std': [0.5, 0.0, 0.5]}, 'image_std'),
         ('preprocessor_config.json', {'do_normalize': False}, 'do_normalize'),

@@ -42,6 +42,10 @@ EXPECTED = json.loads((FOLDER / 'expected.json').read_text())
 KINDS = ('bert', 'gpt2', 'marian', 't5', 't5_1_1', 'vit')
 WORDS = 'bert.embeddings.word_embeddings.weight'
 PLACES, VIT_PLACES = 'model.encoder.embed_positions.weight', 'vit.embeddings.position_embeddings'
+SETTINGS, GENERATION, MODEL = 'tokenizer_config.json', 'generation_config.json', 'model.safetensors'
+# What a tokenizer puts around texts, with a number that no piece has.
+AROUND_NOTHING = json.loads((FOLDER / 'bert' / 'tokenizer.json').read_text())
+AROUND_NOTHING['post_processor']['special_tokens']['[CLS]']['ids'] = [9999]
 UNTIED = {'settings': {'tie_word_embeddings': False}}
 
 
@@ -296,12 +300,13 @@ def test_a_file_without_a_head(tmp_path):
 
 
 def broken(
-    folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=None, lost=None
+    folder: pathlib.Path, kind: str, *, settings=None, beside=None, arrays=None, cut=None, lost=None
 ) -> pathlib.Path:
+    """Copies a model, with other settings in config.json and in files `beside` it, by name."""
     shutil.copytree(FOLDER / kind, folder)
-    if settings:
-        file = folder / 'config.json'
-        file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    for name, values in {'config.json': settings or {}, **(beside or {})}.items():
+        file = folder / name
+        file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | values))
     if arrays:
         all_arrays = safetensors.load_file(folder / 'model.safetensors') | arrays
         safetensors.save_file(
@@ -406,6 +411,31 @@ def broken(
         ('vit', {'settings': {'qkv_bias': False}}, 'qkv_bias=False'),
         ('vit', {'settings': {'patch_size': 5}}, 'patch'),
         ('vit', {'arrays': {'classifier.weight': None}}, 'classifier.weight: missing'),
+        ('bert', {'beside': {SETTINGS: {'sep_token': None}}}, 'sep_token: missing'),
+        ('bert', {'beside': {SETTINGS: {'mask_token': None}}}, 'mask_token: missing'),
+        ('gpt2', {'beside': {SETTINGS: {'eos_token': None}}}, 'eos_token: missing'),
+        ('bert', {'beside': {SETTINGS: {'do_lower_case': False}}}, 'do_lower_case=False'),
+        ('bert', {'beside': {SETTINGS: {'strip_accents': False}}}, 'strip_accents=False'),
+        ('gpt2', {'beside': {SETTINGS: {'add_prefix_space': True}}}, 'add_prefix_space=True'),
+        ('t5', {'settings': {'dense_act_fn': 'gelu'}}, 'dense_act_fn=gelu'),
+        ('t5_1_1', {'settings': {'dense_act_fn': 'gelu'}}, 'dense_act_fn=gelu'),
+        ('t5_1_1', {'settings': {'is_gated_act': False}}, 'is_gated_act=False'),
+        ('t5', {'beside': {SETTINGS: {'eos_token': '<unk>', 'unk_token': '</s>'}}}, 'the end are 0 and 2'),
+        ('t5', {'beside': {SETTINGS: {'pad_token': None}}}, 'the end are -1 and 1'),
+        ('t5', {'beside': {GENERATION: {'decoder_start_token_id': 7}}}, 'decoder_start_token_id=7'),
+        ('marian', {'beside': {GENERATION: {'eos_token_id': [7]}}}, 'eos_token_id=[7]'),
+        ('gpt2', {'beside': {GENERATION: {'eos_token_id': 7}}}, 'eos_token_id=7'),
+        ('bert', {'settings': {'model_type': None, 'architectures': ['RobertaModel']}}, 'model_type=None'),
+        (
+            'bert',
+            {'beside': {'model.safetensors.index.json': {'weight_map': {'a': '..'}}}, 'lost': MODEL},
+            "index.json: '..'",
+        ),
+        (
+            'bert',
+            {'beside': {'tokenizer.json': AROUND_NOTHING}},
+            'tokenizer.json: damaged: has no piece 9999',
+        ),
         ('bert', {'cut': 'model.safetensors'}, 'model.safetensors: damaged'),
         ('bert', {'cut': 'config.json'}, 'config.json: damaged'),
         ('bert', {'cut': 'tokenizer.json'}, 'tokenizer.json: damaged'),
@@ -498,6 +528,10 @@ def test_ids_of_vocab_txt(tmp_path, variant):
     for line, row, ids in zip(EARLY['lines'], codec.encode_batch(EARLY['lines']), one['ids'], strict=True):
         assert [codec.order[n] for n in row] == ids, line
     assert codec.decode(codec.encode('the dog')) == 'the dog'
+    pair = codec.encode_columns(['the dog\tthe cat'])[0]
+    first, second = codec.encode('the dog'), codec.encode('the cat')
+    # [CLS] begins the first text alone.
+    assert pair == [*first, *second[1:]] and codec.name(pair[0]) == '[CLS]'
 
 
 @pytest.mark.parametrize('variant', range(len(EARLY['gpt2'])))
@@ -677,11 +711,81 @@ def test_settings_that_are_not_imported_are_listed(tmp_path, workdirs):
     unused = run.manifest['imported']['unused']
     assert 'num_beams' in unused['config.json'] and 'd_model' not in unused['config.json']
     assert unused['generation_config.json'] == ['num_beams']
-    assert 'source_lang' in unused['tokenizer_config.json']
+    assert unused[SETTINGS] == ['model_max_length', 'tokenizer_class']
     assert any('generation_config.json' in line and 'num_beams' in line for line in importing.describe(run))
     (folder / 'generation_config.json').write_text('{"forced_bos_token_id": 3}')
     with pytest.raises(ConfigError, match='generation_config.json: forced_bos_token_id=3'):
         importing.import_model(folder, tmp_path / 'no', {})
+
+
+def test_settings_of_a_sentence_encoder_are_listed(tmp_path):
+    folder = sentence_encoder(tmp_path / 'in', MEAN, 'Pooling')
+    (folder / 'sentence_bert_config.json').write_text('{"max_seq_length": 9, "do_lower_case": false}')
+    unused = importing.import_model(folder, tmp_path / 'out', {}).manifest['imported']['unused']
+    assert unused['sentence_bert_config.json'] == ['max_seq_length']
+    assert unused['1_Pooling/config.json'] == ['word_embedding_dimension']
+
+
+@pytest.mark.parametrize('path', ['', '.', '..', 'a/b'])
+def test_a_folder_elsewhere_is_no_part_of_a_sentence_encoder(tmp_path, path):
+    folder = sentence_encoder(tmp_path / 'in', MEAN, 'Pooling')
+    modules = json.loads((folder / 'modules.json').read_text())
+    modules[1]['path'] = path
+    (folder / 'modules.json').write_text(json.dumps(modules))
+    with pytest.raises(ConfigError, match=f"modules.json: path: '{path}'"):
+        importing.import_model(folder, tmp_path / 'out', {})
+
+
+def test_the_languages_of_marian(tmp_path, workdirs):
+    languages = lambda config: (config.data.source_language, config.data.target_language)
+    assert languages(Run.open(workdirs['marian']).config) == ('en', 'de')
+    settings = {SETTINGS: {'source_lang': 'fr', 'target_lang': 'zh'}}
+    folder = broken(tmp_path / 'in', 'marian', beside=settings)
+    assert languages(importing.import_model(folder, tmp_path / 'a', {}).config) == ('fr', 'zh')
+    own = {'data.source_language': 'nl'}
+    assert languages(importing.import_model(folder, tmp_path / 'b', own).config) == ('nl', 'zh')
+
+
+def test_a_source_with_an_end_of_its_own(tmp_path, workdirs):
+    """Of two vocabularies, the number of the end in config.json is the target's."""
+    vocabulary = json.loads((FOLDER / 'marian' / 'vocab.json').read_text())
+    end = json.loads((FOLDER / 'marian' / 'config.json').read_text())['eos_token_id']
+    (other,) = (piece for piece, number in vocabulary.items() if number == 7)
+    swapped = vocabulary | {'</s>': 7, other: end}
+    beside = {SETTINGS: {'separate_vocabs': True}, 'target_vocab.json': vocabulary, 'vocab.json': swapped}
+    run = importing.import_model(broken(tmp_path / 'in', 'marian', beside=beside), tmp_path / 'out', {})
+    source, target = run.codecs['source'], run.codecs['target']
+    assert source.encode('The dog')[-1] == target.encode('The dog')[-1] == EOS
+    assert source.pieces([EOS]) == target.pieces([EOS]) == ['</s>']
+
+
+def test_classes_of_one_name(tmp_path, workdirs, capsys):
+    names = json.loads((FOLDER / 'vit' / 'config.json').read_text())['id2label']
+    folder = broken(tmp_path / 'in', 'vit', settings={'id2label': names | {'0': 'crane', '2': 'crane'}})
+    assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
+    assert 'several classes named crane' in capsys.readouterr().out
+    found = Run.open(tmp_path / 'out').codecs['label'].names
+    assert found[0] == 'crane (0)' and found[1] == names['1'] and found[2] == 'crane (2)'
+
+
+def test_a_gap_of_another_name(tmp_path):
+    """The normalizer of BERT leaves NUL out, so a gap is encoded as the tokenizer's own mask."""
+    text = (FOLDER / 'bert' / 'tokenizer.json').read_text().replace('[MASK]', '<mask>')
+    folder = broken(tmp_path / 'in', 'bert', beside={SETTINGS: {'mask_token': '<mask>'}})
+    (folder / 'tokenizer.json').write_text(text)
+    importing.import_model(folder, tmp_path / 'out', {})
+    trained = transformer.load(tmp_path / 'out').trained
+    codec = trained.codecs['text']
+    row = predict.gapped(trained, 'the dog [MASK] the cat')
+    before, after = codec.encode('the dog')[:-1], codec.encode('the cat')[1:]
+    assert row == [*before, MASK, *after] and codec.name(row[0]) == '[CLS]'
+
+
+def test_a_spiece_model_that_is_damaged(tmp_path):
+    folder = broken(tmp_path / 'in', 't5', lost='tokenizer.json')
+    (folder / 'spiece.model').write_bytes(b'\xff\xfe garbage')
+    with pytest.raises(ConfigError, match='spiece.model: damaged'):
+        importing.import_model(folder, tmp_path / 'out', {})
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ That transformers itself reads them is tested where it is installed; here they a
 """
 
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import random_models
 from random_models import SMALL, random_model
 
+import transformer
 from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, files, resolve
 from transformer.config.files import read_config_file
 from transformer.config.resolve import present_values
@@ -22,6 +24,7 @@ from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer, learn_byte_level, load_library
 from transformer.interop import layout
 from transformer.interop.hugging_face import engine, reading, sentencepiece_json, writing
+from transformer.interop.import_model import import_model
 from transformer.runs.restore import Trained
 from transformer.tasks import task_of
 from transformer.tokens import EOS, PAD
@@ -181,6 +184,41 @@ def test_the_search_is_the_configs(tmp_path, changes, expected):
     assert found == by_default | tokens | expected
     assert tokens['eos_token_id'] == EOS
     assert tokens['pad_token_id'] == (PAD if 'max_length' in expected else EOS)
+
+
+def test_rows_without_a_piece_are_never_written_there(tmp_path):
+    trained = random_model(config_of(PAIR | {'model.vocab_size': 403}))
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path)
+    found = json.loads((tmp_path / 'generation_config.json').read_text())['bad_words_ids']
+    size = trained.codecs['target'].size
+    assert found == [[0], [2], *([row] for row in range(size, 403))] and size < 403
+
+
+def test_only_bert_reads_types_of_tokens(tmp_path):
+    names = {}
+    for kind, changes in {'bert': BERT, 't5': T5, 'gpt2': GPT2}.items():
+        trained = random_model(config_of(changes))
+        (tmp_path / kind).mkdir()
+        writing.write(trained.config, trained.params, trained.codecs, tmp_path / kind)
+        settings = json.loads((tmp_path / kind / 'tokenizer_config.json').read_text())
+        names[kind] = settings.get('model_input_names')
+    assert names == {'bert': None} | dict.fromkeys(('t5', 'gpt2'), ['input_ids', 'attention_mask'])
+
+
+@pytest.mark.parametrize(
+    ('kind', 'expected'),
+    [
+        ('bert', {'cls_token': '[CLS]', 'unk_token': '[UNK]', 'sep_token': '[SEP]', 'mask_token': '[MASK]'}),
+        ('clip', {'bos_token': '<|startoftext|>', 'unk_token': '<|endoftext|>'}),
+    ],
+)
+def test_special_tokens_that_no_model_here_has_stay(tmp_path, kind, expected):
+    (tmp_path / 'there').mkdir()
+    run = import_model(pathlib.Path(__file__).parent / kind, tmp_path / 'run', {})
+    trained = transformer.load(run.folder).trained
+    writing.write(trained.config, trained.params, trained.codecs, tmp_path / 'there')
+    settings = json.loads((tmp_path / 'there' / 'tokenizer_config.json').read_text())
+    assert {name: settings.get(name) for name in expected} == expected
 
 
 def test_pieces_that_only_the_model_has_are_not_forbidden(tmp_path):
@@ -347,7 +385,7 @@ def test_the_options_of_a_model_that_can_be_exported_are_named():
 
 def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
     trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}))
-    with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True'):
+    with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True: .*model\.softmax_bias=False'):
         writing.write(trained.config, trained.params, trained.codecs, tmp_path)
 
 

@@ -15,18 +15,20 @@ BLANK = '\u2581'  # SentencePiece writes a blank like this, and so reads this ch
 
 
 class Tokenizer:
-    """A tokenizer, which turns text into pieces and back. A kind has `encode_batch`, `pieces` and `_text`.
+    """A tokenizer, text to pieces and back. A kind has `encode` or `encode_batch`, `pieces` and `_text`.
 
     Args:
       content: the content of its file.
 
     Attributes:
       size: the number of pieces.
+      gap: what stands for a gap in a text; never part of a longer piece.
       special: the texts that are single pieces of their own, wherever they occur.
     """
 
     file = FILE
     size: int
+    gap = '\0'
     special: frozenset[str] = frozenset()
 
     def __init__(self, content: bytes):
@@ -45,29 +47,37 @@ class Tokenizer:
         """Returns the pieces of each text, with EOS.
 
         Args:
-          threads: of SentencePiece, by default one per processor.
+          threads: of SentencePiece, by default one per processor; without effect with other tokenizers.
         """
-        raise NotImplementedError
+        del threads
+        return [self.encode(text) for text in texts]
 
     def encode_around(self, text: str, gap: str) -> list[list[int]]:
         """Returns the pieces before, between and after the gaps of a text, with EOS.
 
-        The blank before a gap is a part of it. U+FFFD replaces the text's own NULs.
+        The blank before a gap is a part of it. U+FFFD replaces what stands for a gap in the text itself.
 
         Raises:
           ConfigError: the pieces do not show where the gaps are.
         """
-        nul = '\0'  # never part of a longer piece
-        [mark] = self.encode(nul)[-2:-1]
+        around, with_one = self.encode(''), self.encode(self.gap)
+        mark = None if with_one == around else with_one[-2]
+        text = text.replace(self.gap, '\ufffd').replace(gap, self.gap)
+        tokens, gaps = self.encode(text), text.count(self.gap)
+        if tokens.count(mark) > gaps:
+            # The unknown piece stands for other characters, too.
+            places = [self.gap in text[begin:end] for begin, end in self.offsets(text)]
+        else:
+            places = [True] * len(tokens)
         parts: list[list[int]] = [[]]
-        for token in self.encode(text.replace(nul, '\ufffd').replace(gap, nul)):
-            if token != mark:
+        for token, is_gap in zip(tokens, places, strict=True):
+            if token != mark or not is_gap:
                 parts[-1].append(token)
                 continue
             if parts[-1] and self.pieces(parts[-1][-1:]) == [BLANK]:
                 parts[-1].pop()
             parts.append([])
-        if len(parts) != text.count(gap) + 1:
+        if len(parts) != gaps + 1:
             raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
         return parts
 

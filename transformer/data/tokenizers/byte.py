@@ -1,6 +1,6 @@
 """Bytes of UTF-8 as pieces."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Int
@@ -22,11 +22,6 @@ class ByteTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         """Returns the pieces of one text, with EOS."""
         return self.encode_document(text).tolist()
-
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text, with EOS. `threads` has no effect."""
-        del threads
-        return [self.encode(text) for text in texts]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """Returns the pieces of a text of any length, with EOS."""

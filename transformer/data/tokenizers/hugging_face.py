@@ -66,7 +66,10 @@ class HuggingFaceTokenizer(Tokenizer):
         # A language model here begins every text as if after another one, so its tokenizer need not.
         with _library_errors():
             ids = self._tokenizer.encode('a').ids
-        self._begins_with_end = len(ids) > 1 and self._ours.get(ids[0]) == EOS
+            nothing, nul = (self._tokenizer.encode(text).ids for text in ('', self.gap))
+        self.begins_with_end = len(ids) > 1 and self._ours.get(ids[0]) == EOS
+        if nul == nothing and self.order and self.name(UNK) in self.special:
+            self.gap = self.name(UNK)
 
     @classmethod
     def from_file(
@@ -90,7 +93,12 @@ class HuggingFaceTokenizer(Tokenizer):
             raise ConfigError(f'{name}: has no piece {lacking[0]}')
         first = [-1 if special[n] is None else vocabulary[special[n]] for n in sorted(special)]
         others = sorted(set(vocabulary.values()) - set(first))
-        return cls(_content([*first, *others], model))
+        made = cls(_content([*first, *others], model))
+        try:
+            made.encode_columns(['a', 'a\ta'])
+        except KeyError as error:
+            raise ConfigError(f'{name}: damaged: has no piece {error}, which it puts around texts') from None
+        return made
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """Returns the pieces of each text, with EOS and those that the tokenizer puts around it.
@@ -103,7 +111,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _row(self, ids: Sequence[int]) -> list[int]:
         """Returns our pieces for the library's, with EOS but without the end of another text before them."""
-        row = [self._ours[n] for n in ids[int(self._begins_with_end) :]]
+        row = [self._ours[n] for n in ids[int(self.begins_with_end) :]]
         return row if row[-1:] == [EOS] else [*row, EOS]
 
     def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
@@ -131,7 +139,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns the places of the pieces. Those that the tokenizer puts around a text are empty."""
         encoded = self._tokenizer.encode(utf8(text).decode())
-        skipped = int(self._begins_with_end)
+        skipped = int(self.begins_with_end)
         places = list(encoded.offsets[skipped:])
         ends = bool(encoded.ids) and self._ours[encoded.ids[-1]] == EOS
         return places if ends else [*places, (len(text), len(text))]

@@ -58,11 +58,6 @@ class PiecesTokenizer(Tokenizer):
         ids = [self._ids.get(part, UNK) for part in parts]
         return [*[START] * self._begin, *ids, *[EOS] * self._end]
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text. `threads` has no effect."""
-        del threads
-        return list(map(self.encode, texts))
-
     def _text(self, ids: list[int]) -> str:
         known = (token for token in ids if token != PAD)
         return self._joiner.join(self._pieces[t] if UNK < t < self.size else '\ufffd' for t in known)

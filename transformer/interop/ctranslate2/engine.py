@@ -13,11 +13,11 @@ from transformer.config import Config, ConfigError, Decode, has
 from transformer.inference import generate
 from transformer.inference.search import Hypotheses, length_penalty
 from transformer.interop.ctranslate2 import writing
-from transformer.interop.foreign import FIELDS, of_one_length, their_order
+from transformer.interop.foreign import FIELDS, of_one_length, unwritten
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
 from transformer.tasks.translation import translator
-from transformer.tokens import EOS, PAD, UNK
+from transformer.tokens import EOS
 
 BATCH = 64  # sentences
 # A beam search ends once PATIENCE * beam hypotheses have ended; all of them are ranked by our scores. With 1,
@@ -59,8 +59,7 @@ class Translator:
         vocab_size = trained.config.model.vocab_size
         self._names = [writing.tokens(trained.codecs[field], vocab_size) for field in FIELDS]
         self._ids = {name: number for number, name in enumerate(self._names[1])}
-        # The pieces that our own search does not write, either.
-        self._never = {PAD, UNK, *range(trained.codecs['target'].size, vocab_size)}
+        self._never = set(unwritten(trained.codecs['target'], trained.config))
         self._around = set(trained.codecs[FIELDS[0]].encode(''))
         self._translator = _load('Translator', folder)
 
@@ -178,9 +177,7 @@ class Generator:
         size = trained.config.model.vocab_size
         self._names = writing.tokens(self._tokenizer, size)
         self._ids = {name: number for number, name in enumerate(self._names)}
-        there = their_order(self._tokenizer, size) >= 0
-        never = [PAD, UNK, *range(self._tokenizer.size, size)]
-        self._never = [[self._names[token]] for token in never if there[token]]
+        self._never = [[self._names[token]] for token in unwritten(self._tokenizer, trained.config)]
         self._generator = _load('Generator', folder)
 
     @property

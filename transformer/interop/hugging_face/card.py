@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from transformer import config as configs
+from transformer.config.declare import has_meaning
 from transformer.interop.hugging_face.kind import Kind
 from transformer.runs.restore import Origin
 from transformer.runs.workdir import Run
@@ -20,7 +21,7 @@ batch = tokenizer(['...'], return_tensors='pt', padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))""",
     'text': f"""{_LOAD}
 model = {{model}}.from_pretrained(FOLDER)
-batch = tokenizer(['...'], return_tensors='pt', return_token_type_ids=False)
+batch = tokenizer(['...'], return_tensors='pt')
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))""",
     'pieces': """from transformers import pipeline
 
@@ -55,9 +56,9 @@ def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> st
 
 def _head(run: Run) -> Iterator[str]:
     """Yields the lines that model hubs read. The user must state the licence."""
-    data = run.config.data
-    two = configs.has(run.config, 'pair') and not configs.has(run.config, 'one_text')
-    languages = [data.source_language, data.target_language] if two else [data.language]
+    values = configs.flatten(run.config)
+    names = 'data.source_language', 'data.target_language', 'data.language'
+    languages = [values[name] for name in names if has_meaning(configs.OPTIONS, values, name)]
     yield '---'
     yield 'library_name: transformers'
     yield 'license:'

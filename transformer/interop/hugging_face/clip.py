@@ -1,7 +1,7 @@
 """CLIP, an encoder of images and one of texts with vectors in one space (Radford et al. 2021)."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
@@ -121,11 +121,21 @@ def read_words(
     _bring_pixels(arrays, pixels.get('image_mean', _MEAN), pixels.get('image_std', _STD))
     words, tokenizer = arrays.pop(_WORDS), tokenizer_files.read(folder, kind)
     table = reordered(_WORDS, words, all_rows(tokenizer.order, len(words)))
+    _check_end(settings.get('text_config.eos_token_id'), tokenizer.order)
     changes = {'model.vocab_size': len(table), 'data.pieces': tokenizer.size}
     params = {'text/embedding/table': table, 'log_scale': arrays.pop(_SCALE).astype(np.float32)}
     notes = ('has images cut to a square, which here are resized to one',)
     codecs = {'image': None, 'text': tokenizer}
     return changes, params, codecs, notes if pixels.get('do_center_crop', True) else ()
+
+
+def _check_end(number: object, order: Sequence[int]) -> None:
+    """Raises ConfigError if the vector of a text there is not the one of its end."""
+    # With 2 it is the vector of the text's largest number, as in early versions.
+    if number not in (None, order[EOS]) and (number != 2 or order[EOS] != max(order)):
+        raise ConfigError(
+            f'config.json: text_config.eos_token_id={number}: the end of the tokenizer is {order[EOS]}'
+        )
 
 
 def _bring_pixels(arrays: Arrays, mean: list[float], std: list[float]) -> None:
@@ -187,6 +197,7 @@ KIND = Kind(
     fixed={},
     others={
         'text_config.max_position_embeddings': files.SIZE,
+        'text_config.eos_token_id?': object,
         'vision_config.layer_norm_eps': float,
         'vision_config.attention_dropout': float,
         'vision_config.num_channels?': (range(3, 4),),

@@ -126,7 +126,9 @@ def _wordpiece(folder: epath.Path, settings: Mapping):
     tokenizer.decoder = decoders.WordPiece()
     around = [_BERT_TOKENS['cls_token'], _BERT_TOKENS['sep_token']]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=[around[0], '$A', around[1]], special_tokens=[(token, vocabulary[token]) for token in around]
+        single=[around[0], '$A', around[1]],
+        pair=[around[0], '$A', around[1], '$B:1', f'{around[1]}:1'],
+        special_tokens=[(token, vocabulary[token]) for token in around],
     )
     return tokenizer
 

@@ -8,10 +8,10 @@ from jaxtyping import Float
 
 from transformer.config import has
 from transformer.config.extras import needing
-from transformer.interop.foreign import of_one_length, their_order
+from transformer.interop.foreign import of_one_length, their_order, unwritten
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.tokens import EOS, PAD, START, UNK
+from transformer.tokens import EOS, START
 
 BATCH = 32  # sentences
 
@@ -55,7 +55,7 @@ class TransformersModel:
         if not self._pair:
             rows = [[EOS, *row[:-1]] for row in rows]
         results = [''] * len(rows)
-        never = [[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0]
+        never = unwritten(codecs[self._sides[-1]], self._trained.config)
         for batch in of_one_length(rows, BATCH):
             length = len(rows[batch[0]])
             outputs = self._model.generate(
@@ -65,7 +65,7 @@ class TransformersModel:
                 length_penalty=0.0,
                 max_length=None,
                 max_new_tokens=(length if self._pair else 0) + decode.extra_len,
-                bad_words_ids=never or None,
+                bad_words_ids=self._order[never][:, None].tolist() or None,
             )
             for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
                 written = [self._ours[piece] for piece in output.tolist()]

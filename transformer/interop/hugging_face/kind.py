@@ -11,7 +11,7 @@ from transformer.interop.layout import Arrays, ForeignArray
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
 GENERATION = 'generation_config.json'
-# Settings of a search that no search here has, so that they must be null. They are in config.json, too.
+# Settings of a search that force or forbid pieces, so that they must be null. They are in config.json, too.
 SEARCH = dict.fromkeys(
     ('forced_bos_token_id?', 'forced_decoder_ids?', 'suppress_tokens?', 'begin_suppress_tokens?')
 )

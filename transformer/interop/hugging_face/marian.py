@@ -6,6 +6,7 @@ from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.interop import layout
 from transformer.interop.hugging_face.kind import CONFIG, Kind, WordTables, pair
+from transformer.interop.hugging_face.tokenizer_files import languages
 from transformer.interop.layout import ForeignArray
 from transformer.tokens import EOS, START
 
@@ -101,6 +102,7 @@ KIND = Kind(
         'final_logits_bias',
     ),
     read=_read,
+    beside=languages,
     write=_write,
     numbered=True,
 )

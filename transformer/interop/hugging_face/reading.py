@@ -1,5 +1,6 @@
 """Reads models as Hugging Face transformers saves them (extra `export`)."""
 
+import collections
 import re
 from collections.abc import Mapping
 
@@ -18,6 +19,7 @@ from transformer.interop.foreign import (
     Foreign,
     all_rows,
     check_matrix,
+    check_name,
     first_task,
     json_object,
     never_written,
@@ -27,7 +29,7 @@ from transformer.interop.foreign import (
     unused,
     word_tables,
 )
-from transformer.interop.hugging_face import bert, clip, gpt2, marian, t5, tokenizer_files, vit
+from transformer.interop.hugging_face import bert, clip, gpt2, marian, sentence, t5, tokenizer_files, vit
 from transformer.interop.hugging_face.kind import (
     ACTIVATIONS,
     CONFIG,
@@ -44,10 +46,13 @@ from transformer.tokens import EOS, START, UNK
 
 TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
+# Settings of the search that are also the model's.
+_IDS = 'decoder_start_token_id', 'eos_token_id'
 # Prefixes that PyTorch and programs around it put before the names of all arrays.
 _WRAPPERS = 'module.', '_orig_mod.', 'model.'
-# Settings that identify the kind of an early version's config.json, which has no model_type.
-_EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
+# Settings that identify the kind of an early version's config.json, which has no model_type, and how its
+# architectures begin.
+_EARLY = {'type_vocab_size': ('bert', 'Bert'), 'n_embd': ('gpt2', 'GPT2')}
 KINDS = {
     'bert': bert.KIND, 'clip': clip.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 't5': t5.KIND,
     'vit': vit.KIND,
@@ -81,13 +86,14 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _read(folder: epath.Path) -> Foreign:
-    settings = json_object(folder / CONFIG, {'model_type?': (str, None), '*': object})
-    early = next((kind for setting, kind in _EARLY.items() if settings.get(setting)), None)
-    name = settings.get('model_type') or early
+    shape_of_kind = {'model_type?': (str, None), 'architectures?': ([str], None), '*': object}
+    settings = json_object(folder / CONFIG, shape_of_kind)
+    name = settings.get('model_type') or _early(settings)
     if name not in KINDS:
         raise ConfigError(f'{CONFIG}: model_type={name}: known are {", ".join(KINDS)}')
     kind = KINDS[name]
-    settings = _DEFAULTS | files.check_shape(flat(kind, settings), shape(kind), CONFIG)
+    given = files.check_shape(flat(kind, settings), shape(kind), CONFIG)
+    settings = _DEFAULTS | given
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
     options = {
@@ -110,15 +116,38 @@ def _read(folder: epath.Path) -> Foreign:
     changes = options | further
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
-    json_object(folder / GENERATION, SEARCH | {'*': object}, {})
+    _check_search(folder, settings, codecs)
     known = {
-        CONFIG: shape(kind) | dict.fromkeys(kind.parts, object),
-        GENERATION: SEARCH,
+        GENERATION: SEARCH | dict.fromkeys(_IDS, object),
         PIXELS: clip.APPLIED if kind.form == 'image_text' else _PIXELS | _RESIZED,
     }
     if kind.words:
         known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)
-    return Foreign(changes, params, codecs, ignored, unused(folder, known), notes)
+    if kind.form == 'pieces':
+        known |= sentence.SHAPES
+    others = sorted(given.keys() - {name.removesuffix('?') for name in shape(kind)})
+    listed = ({CONFIG: others} if others else {}) | unused(folder, known)
+    return Foreign(changes, params, codecs, ignored, listed, notes)
+
+
+def _early(settings: Mapping) -> str | None:
+    """Returns the kind of an early version's config.json, or None if it shows none."""
+    architectures = settings.get('architectures') or ()
+    for setting, (kind, beginning) in _EARLY.items():
+        if settings.get(setting) and all(name.startswith(beginning) for name in architectures):
+            return kind
+    return None
+
+
+def _check_search(folder: epath.Path, settings: Mapping, codecs: Codecs) -> None:
+    """Raises ConfigError if the settings of the search force pieces or contradict the model."""
+    search = json_object(folder / GENERATION, SEARCH | {'*': object}, {})
+    for name in _IDS:
+        value, known = search.get(name), [settings.get(name)]
+        if name == 'eos_token_id' and isinstance(codecs.get('text'), HuggingFaceTokenizer):
+            known.append(codecs['text'].order[EOS])
+        if None not in (value, known[0]) and value not in known and value not in [[own] for own in known]:
+            raise ConfigError(f'{GENERATION}: {name}={value}: expected {known[-1]}')
 
 
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
@@ -162,9 +191,7 @@ def _in_several_files(folder: epath.Path, index: str) -> Arrays:
     places = json_object(folder / index, {'weight_map': {'*': str}, '*': object})['weight_map']
     found = {}
     for file in sorted(set(places.values())):
-        if file != epath.Path(file).name:
-            raise ConfigError(f'{index}: {file!a}: expected the name of a file beside it')
-        found[file] = arrays_of(folder / file)
+        found[file] = arrays_of(folder / check_name(file, index))
     if lacking := [name for name, file in places.items() if name not in found[file]]:
         raise ConfigError(f'{index}: {lacking[0]}: not in {places[lacking[0]]}')
     return {name: array for part in found.values() for name, array in part.items()}
@@ -207,15 +234,21 @@ def _classes(settings: Mapping, arrays: Arrays) -> tuple[dict[str, object], Arra
     names = settings['id2label']
     if names.keys() != {str(number) for number in range(len(names))}:
         raise ConfigError(f'{CONFIG}: id2label: expected the names of the classes 0, 1, 2, ...')
-    labels = Labels(tuple(names[str(number)] for number in range(len(names))))
-    notes = ()
+    ordered = [names[str(number)] for number in range(len(names))]
+    twice = {name for name, times in collections.Counter(ordered).items() if times > 1}
+    ordered = [f'{name} ({number})' if name in twice else name for number, name in enumerate(ordered)]
+    if len(set(ordered)) < len(ordered):
+        raise ConfigError(f'{CONFIG}: id2label: has a name twice')
+    labels, notes = Labels(tuple(ordered)), ()
+    if twice:
+        notes = (f'has several classes named {", ".join(sorted(twice))}, which here end with their numbers',)
     if not arrays.keys() & set(vit.HEAD):
         zeros = (
             np.zeros((labels.size, settings['hidden_size']), np.float32),
             np.zeros(labels.size, np.float32),
         )
         arrays |= dict(zip(vit.HEAD, zeros, strict=True))
-        notes = ('has no head: all classes are equally likely until it is trained',)
+        notes += ('has no head: all classes are equally likely until it is trained',)
     return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}, notes
 
 

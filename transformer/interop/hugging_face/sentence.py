@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.interop.foreign import json_object
+from transformer.interop.foreign import check_name, json_object
 
 MODULES, _POOLING, _MODE = 'modules.json', '1_Pooling', 'pooling_mode_'
 # Their names of the two ways that `embed` has.
@@ -15,6 +15,11 @@ _SHAPE = {'pooling_mode?': ('mean', 'cls', None), '*': object}
 _TEXTS = {
     'sentence_bert_config.json': {'do_lower_case?': (False, None), '*': object},
     'config_sentence_transformers.json': {'default_prompt_name?': None, '*': object},
+}
+# The settings that are read of all files.
+_MODES = 'cls_token', 'mean_tokens', 'max_tokens', 'mean_sqrt_len_tokens', 'weightedmean_tokens', 'lasttoken'
+SHAPES = _TEXTS | {
+    f'{_POOLING}/config.json': dict.fromkeys(('pooling_mode', *(_MODE + mode for mode in _MODES)), object)
 }
 
 
@@ -53,7 +58,4 @@ def _pooling(modules: list[Mapping[str, object]]) -> str | None:
     # A normalised vector differs in its length alone.
     if unknown := kinds.keys() - {'Transformer', 'Pooling', 'Normalize'}:
         raise ConfigError(f'{MODULES}: {min(unknown)}: no model here has it')
-    path = kinds['Pooling']['path'] if 'Pooling' in kinds else None
-    if path is not None and path != epath.Path(path).name:
-        raise ConfigError(f'{MODULES}: path={path!a}: expected the name of a folder')
-    return path
+    return check_name(kinds['Pooling']['path'], f'{MODULES}: path') if 'Pooling' in kinds else None

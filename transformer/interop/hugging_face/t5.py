@@ -20,6 +20,11 @@ SHARED = 'shared.weight'
 _SOFTMAX = 'lm_head.weight'
 _TABLES = SHARED, 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'
 _ACTIVATIONS = {'relu': 'relu', 'gated-gelu': 'geglu'}
+# What transformers makes of these names, and a config.json can contradict.
+_MEANINGS = {
+    'relu': {'dense_act_fn': 'relu', 'is_gated_act': False},
+    'gated-gelu': {'dense_act_fn': 'gelu_new', 'is_gated_act': True},
+}
 _ATTENTION = {'SelfAttention': 'self_attention'}
 _KERNELS = {'q': 'query', 'k': 'key', 'v': 'value', 'o': 'output'}
 # The settings that all models have here: T5's buckets, and the numbers of our first pieces.
@@ -60,11 +65,16 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
 
 
 def _read(settings: Mapping) -> dict[str, object]:
-    dropout = settings['dropout_rate']
+    dropout, activation = settings['dropout_rate'], settings.get('feed_forward_proj', 'relu')
+    for name, value in _MEANINGS[activation].items():
+        if settings.get(name, value) != value:
+            raise ConfigError(
+                f'{CONFIG}: {name}={settings[name]}: with feed_forward_proj={activation} it is {value}'
+            )
     return {
         'model.N_decoder': settings.get('num_decoder_layers') or settings['num_layers'],
         'model.d_v': settings['d_kv'],
-        'model.activation': _ACTIVATIONS[settings.get('feed_forward_proj', 'relu')],
+        'model.activation': _ACTIVATIONS[activation],
         'model.P_drop_attention': dropout,
         'model.P_drop_relu': dropout,
     }
@@ -109,6 +119,11 @@ def read_words(
     if max(order) >= len(table) or settings.get('vocab_size', len(table)) != len(table):
         raise ConfigError(
             f'{CONFIG}: vocab_size: the tokenizer has {len(order)} pieces, {first} {len(table)}'
+        )
+    if order[: EOS + 1] != [PAD, EOS]:
+        numbers = ' and '.join(map(str, order[: EOS + 1]))
+        raise ConfigError(
+            f'{tokenizer_files.TOKENIZER}: padding and the end are {numbers}; {CONFIG} has {PAD} and {EOS}'
         )
     order = all_rows(order, len(table))
     params = {'embedding/table': reordered(first, table, order)}
@@ -164,7 +179,6 @@ KIND = Kind(
         'num_decoder_layers?': (files.SIZE, None),
         'feed_forward_proj?': tuple(_ACTIVATIONS),
         'scale_decoder_outputs?': bool,
-        # They follow from feed_forward_proj.
         'dense_act_fn?': str,
         'is_gated_act?': bool,
     },

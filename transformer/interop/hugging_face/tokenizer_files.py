@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from etils import epath
 
 from transformer import files
-from transformer.config import Config, ConfigError
+from transformer.config import OPTIONS, Config, ConfigError, flatten
+from transformer.config.declare import has_meaning
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import SYMBOLS, Tokenizer
 from transformer.data.tokenizers.byte import ByteTokenizer
@@ -25,8 +26,17 @@ _SPECIAL = {
     'pieces': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
     'pair': {EOS: ('eos_token', '</s>'), PAD: ('pad_token', '<pad>'), UNK: ('unk_token', '<unk>')},
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
-    'image_text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
+_SPECIAL['image_text'] = _SPECIAL['text']
+# Settings that transformers applies to a tokenizer.json, and where the file has the same setting.
+_IN_THE_FILE = {
+    'do_lower_case': ('normalizer', 'lowercase'),
+    'strip_accents': ('normalizer', 'strip_accents'),
+    'tokenize_chinese_chars': ('normalizer', 'handle_chinese_chars'),
+    'add_prefix_space': ('pre_tokenizer', 'add_prefix_space'),
+}
+# The languages of a pair.
+_LANGUAGES = {'data.source_language': 'source_lang', 'data.target_language': 'target_lang'}
 
 
 def _token(settings: Mapping, name: str, default: str | None) -> str | None:
@@ -39,10 +49,10 @@ def _token(settings: Mapping, name: str, default: str | None) -> str | None:
 def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
     """Returns the shape of the settings in tokenizer_config.json that are read."""
     if kind.numbered:
-        return dict.fromkeys(('separate_vocabs', 'unk_token'), object)
+        return dict.fromkeys(('separate_vocabs', 'unk_token', 'eos_token', *_LANGUAGES.values()), object)
     names = [name for name, _ in _SPECIAL[kind.form].values()]
-    early = () if (folder / TOKENIZER).exists() else early_tokenizers.SETTINGS
-    return dict.fromkeys((*names, *early), object)
+    others = _IN_THE_FILE if (folder / TOKENIZER).exists() else early_tokenizers.SETTINGS
+    return dict.fromkeys((*names, *others), object)
 
 
 def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
@@ -52,9 +62,22 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     settings, special = json_object(folder / SETTINGS, {'*': object}, {}), {}
     for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)
+        if token is None and (ours == EOS or kind.form == 'pieces' and ours == UNK):
+            raise ConfigError(f'{SETTINGS}: {name}: missing')
         # One token can have several roles there, such as GPT-2's.
         special[ours] = None if token in special.values() else token
-    return HuggingFaceTokenizer.from_file(content, special)
+    tokenizer = HuggingFaceTokenizer.from_file(content, special)
+    if file.exists():
+        _check_settings(settings, tokenizer.model)
+    return tokenizer
+
+
+def _check_settings(settings: Mapping, model: Mapping) -> None:
+    """Raises ConfigError if settings would change what is in a tokenizer.json, as transformers has it."""
+    for name, (part, key) in _IN_THE_FILE.items():
+        own = model.get(part)
+        if name in settings and isinstance(own, dict) and own.get(key, settings[name]) != settings[name]:
+            raise ConfigError(f'{SETTINGS}: {name}={settings[name]}: {TOKENIZER} has {part}.{key}={own[key]}')
 
 
 def read_shared(folder: epath.Path, kind: Kind) -> tuple[Tokenizer, dict[str, object]]:
@@ -65,9 +88,21 @@ def read_shared(folder: epath.Path, kind: Kind) -> tuple[Tokenizer, dict[str, ob
     file = folder / SPIECE
     if (folder / TOKENIZER).exists() or not file.exists():
         return read(folder, kind), {}
+    try:
+        tokenizer = read_foreign(file)
+    except ConfigError:
+        raise ConfigError(f'{SPIECE}: damaged') from None
     if names_of(file)[: len(SYMBOLS)] != [*SYMBOLS.values()]:
         raise ConfigError(f'{SPIECE}: its first pieces are not {", ".join(SYMBOLS.values())}')
-    return read_foreign(file), {}
+    return tokenizer, {}
+
+
+def languages(folder: epath.Path) -> dict[str, object]:
+    """Returns the options for the languages of a pair, empty if its tokenizer names no two languages."""
+    shape = dict.fromkeys((f'{name}?' for name in _LANGUAGES.values()), (str, None))
+    settings = json_object(folder / SETTINGS, shape | {'*': object}, {})
+    found = {ours: settings.get(theirs) for ours, theirs in _LANGUAGES.items()}
+    return found if all(found.values()) and len(set(found.values())) == 2 else {}
 
 
 def _limits(config: Config) -> dict[str, object]:
@@ -93,7 +128,7 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[Codecs, list[list[int
     """
     settings = json_object(folder / SETTINGS, {'separate_vocabs?': bool, '*': object}, {})
     joint = not settings.get('separate_vocabs', False)
-    unknown = _token(settings, 'unk_token', '<unk>')
+    unknown, own_end = (_token(settings, *named) for named in (('unk_token', '<unk>'), ('eos_token', '</s>')))
     tokenizers, orders = {}, []
     for field, name in zip(FIELDS, vocabularies(joint), strict=True):
         vocabulary = json_object(folder / name, {'*': files.COUNT})
@@ -103,6 +138,9 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[Codecs, list[list[int
         if len(names) < len(vocabulary):
             raise ConfigError(f'{name}: has two pieces of one number')
         start, end = (model[f'{setting}_token_id'] for setting in ('decoder_start', 'eos'))
+        # The number in config.json is the target's.
+        if field == 'source' and not joint:
+            end = vocabulary.get(own_end, end)
         first = {START: start, EOS: end, UNK: vocabulary[unknown]}
         order = [*first.values(), *sorted(names.keys() - set(first.values()))]
         if lacking := [n for n in order[: UNK + 1] if n not in names]:
@@ -126,8 +164,7 @@ def write(
     if isinstance(tokenizer, HuggingFaceTokenizer):
         names = [tokenizer.name(piece) for piece in (PAD, EOS, UNK)]
         content = tokenizer.model
-        learned_here = config.data.tokenizer == 'byte_bpe' and config.data.tokenizer_model is None
-        if learned_here:
+        if _is_learned(config):
             content = _with_end(tokenizer, names[EOS], begins=kind.form == 'text')
     elif isinstance(tokenizer, SentencePieceTokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'pieces' else '<unk>']
@@ -148,10 +185,34 @@ def write(
     roles = {'bos_token': end, 'padding_side': 'left'} if kind.form == 'text' else {'eos_token': end}
     # Without a piece of its own, padding is the end, as the model's config.json has it.
     special.setdefault('pad_token', end)
+    if isinstance(tokenizer, HuggingFaceTokenizer) and not _is_learned(config):
+        special |= _further(tokenizer, kind, {**special, **roles})
+    # Other models have no types of tokens.
+    inputs = {} if kind.form == 'pieces' else {'model_input_names': ['input_ids', 'attention_mask']}
     files.write_json(
         folder / SETTINGS,
-        {'tokenizer_class': 'PreTrainedTokenizerFast', **_limits(config), **special, **roles},
+        {'tokenizer_class': 'PreTrainedTokenizerFast', **_limits(config), **special, **roles, **inputs},
     )
+
+
+def _is_learned(config: Config) -> bool:
+    return config.data.tokenizer == 'byte_bpe' and config.data.tokenizer_model is None
+
+
+def begins_texts(tokenizer: Tokenizer, config: Config) -> bool:
+    """Returns whether the tokenizer that `write` writes for a language model begins texts with their end."""
+    imported = isinstance(tokenizer, HuggingFaceTokenizer) and not _is_learned(config)
+    return tokenizer.begins_with_end if imported else True
+
+
+def _further(tokenizer: HuggingFaceTokenizer, kind: Kind, known: Mapping[str, str]) -> dict[str, str]:
+    """Returns the special tokens of an imported tokenizer that no model here has."""
+    before = tokenizer.encode('')[:-1]
+    found = {
+        'unk_token': tokenizer.model['model'].get('unk_token'),
+        'cls_token' if kind.form == 'pieces' else 'bos_token': tokenizer.name(before[0]) if before else None,
+    }
+    return {name: token for name, token in found.items() if token and name not in known}
 
 
 def _with_end(tokenizer: HuggingFaceTokenizer, end: str, *, begins: bool) -> dict[str, object]:
@@ -182,6 +243,9 @@ def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:
     for name, own in zip(vocabularies(joint), pieces, strict=True):
         files.write_json(folder / name, {piece: n for n, piece in enumerate(own)})
     first = dict(zip(('pad_token', 'eos_token', 'unk_token'), pieces[1], strict=False))
-    languages = {'source_lang': data.source_language, 'target_lang': data.target_language}
+    values = flatten(config)
+    languages = {
+        theirs: values[ours] for ours, theirs in _LANGUAGES.items() if has_meaning(OPTIONS, values, ours)
+    }
     settings = {'tokenizer_class': 'MarianTokenizer', 'separate_vocabs': not joint, **_limits(config)}
     files.write_json(folder / SETTINGS, settings | first | languages)

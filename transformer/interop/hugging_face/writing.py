@@ -17,6 +17,7 @@ from transformer.interop.foreign import (
     pair_tables,
     text_tables,
     their_order,
+    unwritten,
     waves,
 )
 from transformer.interop.hugging_face import card, clip, marian, t5, tokenizer_files
@@ -50,12 +51,14 @@ def _held(config: Config, kind: Kind) -> dict[str, tuple]:
     return {key: (value,) for key, value in kind.options.items()} | kind.held(config)
 
 
-def differences(config: Config) -> list[str]:
+def differences(config: Config, codecs: Codecs) -> list[str]:
     """Describes how their computation differs."""
     lines = []
     own = config.model.norm_epsilon
     if has(config, 'pair') and KINDS[_name(config)].numbered and own != marian.EPSILON:
         lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
+    if form_of(config) == 'text' and not tokenizer_files.begins_texts(codecs['text'], config):
+        lines.append('a text begins with the end piece here, which the tokenizer there does not add')
     if has(config, 'writes') and config.decode.method == 'beam' and (alpha := config.decode.alpha):
         lines.append(f'a hypothesis of n pieces is divided by n^{alpha} there, by ((5 + n)/6)^{alpha} here')
     return lines
@@ -130,7 +133,7 @@ def write(config: Config, params: Mapping, codecs: Codecs, folder: epath.Path) -
 def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
     """Writes the model card beside a model."""
     kind = KINDS[_name(run.config)]
-    files.write_text(folder / 'README.md', card.text(run, origin, kind, differences(run.config)))
+    files.write_text(folder / 'README.md', card.text(run, origin, kind, differences(run.config, run.codecs)))
 
 
 def _text_words(
@@ -149,7 +152,10 @@ def _text_words(
     if kind.words.bias:
         arrays[kind.words.bias] = in_their_order(bias, order)
     elif bias[order >= 0].any():
-        raise ConfigError(f'model.softmax_bias=True: {kind.architecture} has no bias')
+        raise ConfigError(
+            f'model.softmax_bias=True: {kind.architecture} has no bias; train it with '
+            '--config.model.softmax_bias=False'
+        )
     return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied, **_tokens(kind, tokenizer)}
 
 
@@ -195,8 +201,8 @@ def _pair_words(
 
 def _search(config: Config, tokenizer: Tokenizer) -> dict[str, object]:
     """Returns the settings of the search. `tokenizer` cuts the texts that the model writes."""
-    decode, order = config.decode, their_order(tokenizer, tokenizer.size)
-    forbidden = [[number] for number in order[[PAD, UNK]].tolist() if number >= 0]
+    decode, order = config.decode, their_order(tokenizer, config.model.vocab_size)
+    forbidden = order[unwritten(tokenizer, config)][:, None].tolist()
     by_method = {
         'beam': {'num_beams': decode.beam, 'length_penalty': decode.alpha},
         'greedy': {'num_beams': 1},
