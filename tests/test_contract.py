@@ -500,7 +500,15 @@ MEANINGLESS = [
         'image_model.init_std_positions',
         0.1,
     ),
+    (
+        {'train.task': 'captions', 'data.source': 'scenes', 'data.language': 'de', 'data.batch_tokens': 640}
+        | {'model.attention': 'chunked'},
+        'image_model.positions',
+        'alibi',
+    ),
     (PICTURES, 'images.magnitude', 5.0),
+    ({'data.pieces': 20}, 'decode.beam', 11),
+    ({}, 'decode.alpha', 10.5),
     (
         PICTURES
         | {'model.kind': 'convolutional', 'model.positions': 'none', 'model.N': 2, 'model.d_model': 16}

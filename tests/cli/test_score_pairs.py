@@ -290,6 +290,12 @@ def test_texts_after_a_prompt(changes, seeds):
         assert found.pieces[-1] == '</s>' and len(found.pieces) == len(found.logp)
 
 
+def test_prompts_of_similar_lengths_share_their_programs():
+    trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
+    prompts = [likelihood.read_prompt(trained, [5] * count) for count in (9, 10, 12)]
+    assert {prompt.text.tokens.shape for prompt in prompts} == {(1, 12)}
+
+
 def test_the_prompt_is_read_once(monkeypatch):
     trained, prompts = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1), []
     read = likelihood.read_prompt

@@ -371,7 +371,7 @@ def of_rows(attend: Callable, rows: AttentionInputs, causal: bool) -> list[np.nd
 
 @pytest.mark.skipif(jax.default_backend() != 'gpu', reason='needs a GPU')
 @pytest.mark.parametrize('causal', [True, False])
-@pytest.mark.parametrize('length', [128, 200])
+@pytest.mark.parametrize('length', [128, 200, 65])
 def test_the_kernel_of_gpus_computes_full_attention(length, causal):
     """Rows of two sentences and padding, in bfloat16, beside full attention to the same numbers."""
     rng = np.random.default_rng(0)
@@ -384,6 +384,26 @@ def test_the_kernel_of_gpus_computes_full_attention(length, causal):
     found = of_rows(flash.attend, AttentionInputs(*inputs, same, same), causal)
     for theirs, ours in zip(expected, found, strict=True):
         assert np.linalg.norm(ours - theirs) < 1e-2 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize('causal', [True, False])
+def test_the_kernel_of_gpus_gets_rows_of_even_lengths(monkeypatch, causal):
+    """By the same function without the kernel."""
+    asked, attend = [], jax.nn.dot_product_attention
+
+    def plain(query, *others, mask, implementation):
+        asked.append((query.shape[1], implementation))
+        return attend(query, *others, mask=mask)
+
+    monkeypatch.setattr(jax.nn, 'dot_product_attention', plain)
+    rng, segments = np.random.default_rng(0), np.ones((2, 9), np.int32)
+    segments[:, 4:], segments[1, 7:] = 2, 0
+    inputs = [jnp.asarray(rng.normal(size=(2, 9, 2, 8)), jnp.float32) for _ in range(3)]
+    rows = AttentionInputs(*inputs, jnp.asarray(segments), jnp.asarray(segments))
+    found = of_rows(flash._cudnn, rows, causal)
+    assert {*asked} == {(10, 'cudnn')}
+    for ours, expected in zip(found, of_rows(full.attend, rows, causal), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_kernel_of_tpus_can_be_computed_again():
@@ -508,6 +528,15 @@ def test_flash_is_refused_where_no_device_has_it():
         configs.check_platform(config, 'cpu')
     assert configs.portable(config, 'cpu').model.attention == 'chunked'
     assert configs.portable(config, 'tpu') == config
+
+
+def test_a_gpu_has_flash_for_some_types_and_widths():
+    fits = resolve(config_dict({'model.attention': 'flash', 'model.dtype': 'bfloat16'}))
+    configs.check_platform(fits, 'gpu')
+    narrow = {'model.d_k': 20, 'model.d_v': 20}
+    for key, changes in {'model.dtype=float32': {'model.dtype': 'float32'}, 'model.d_k=20': narrow}.items():
+        with pytest.raises(ConfigError, match=f'^{key}: '):
+            configs.check_platform(configs.replace(fits, changes), 'gpu')
 
 
 @pytest.mark.cpu

@@ -60,6 +60,9 @@ def test_a_schedule_stays_above_its_floor(schedule):
     # The rise from 0 stays as it is.
     shares[4:] = np.maximum(shares[4:], floor)
     np.testing.assert_allclose(rates(config_of(schedule=schedule, least_lr=floor)), shares / 8, rtol=1e-5)
+    # Above the floor a training can go on after the schedule's end.
+    longer = config_of(schedule=schedule, least_lr=floor, decay_steps=10)
+    assert longer.train.steps == STEPS > 10 and rates(longer)[-1] == pytest.approx(floor / 8)
 
 
 PARAMS = {

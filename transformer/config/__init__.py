@@ -18,6 +18,7 @@ from transformer.config.files import config_beside, from_json, record_difference
 from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
 from transformer.config.resolve import (
     PAPER_TOKENS,
+    check_search,
     config_dict,
     differences,
     evaluation_options,
@@ -42,10 +43,10 @@ from transformer.config.values import (
 )
 
 __all__ = [
-    'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError',
-    'couples_batch', 'Data', 'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS',
-    'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values',
-    'read_values', 'record_differences', 'replace', 'resolve', 'resolve_values', 'row_positions',
-    'sentinels', 'set_option', 'TASKS', 'to_json', 'Train', 'with_accumulation', 'with_classes',
-    'with_steps',
+    'check_devices', 'check_platform', 'check_search', 'Config', 'config_beside', 'config_dict',
+    'ConfigError', 'couples_batch', 'Data', 'Decode', 'differences', 'evaluation_options', 'flatten',
+    'form_of', 'FORMS', 'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS',
+    'portable', 'present_values', 'read_values', 'record_differences', 'replace', 'resolve',
+    'resolve_values', 'row_positions', 'sentinels', 'set_option', 'TASKS', 'to_json', 'Train',
+    'with_accumulation', 'with_classes', 'with_steps',
 ]  # fmt: skip

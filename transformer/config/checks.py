@@ -59,8 +59,8 @@ def check_combinations(config: Config) -> None:
             )
     if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
-    if writes and 2 * decode.beam > model.vocab_size:
-        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
+    if writes and 2 * decode.beam > (pieces := config.data.pieces + sentinels(config)):
+        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds data.pieces={pieces}')
 
 
 def _check_widths(config: Config) -> None:
@@ -85,6 +85,12 @@ def _check_image_model(config: Config) -> None:
         raise ConfigError(
             f'image_model.h={tower.h}: image_model.d_model={tower.d_model} is not divisible by it'
         )
+    attention = config.model.attention
+    if attention != 'full' and tower.positions in BIASES:
+        raise ConfigError(
+            f'image_model.positions={tower.positions!r}: adds to all n x n logits, which '
+            f"model.attention={attention!r} does not hold; only 'full' does"
+        )
     if tower.positions != 'learned' and tower.init_std_positions is not None:
         raise ConfigError(
             f'image_model.init_std_positions={tower.init_std_positions}: means nothing with '
@@ -98,7 +104,7 @@ def _check_image_model(config: Config) -> None:
 
 
 def _check_attention(model: Model) -> None:
-    """Rejects options that only full attention supports."""
+    """Rejects options that the model's attention does not support."""
     setting = f'model.attention={model.attention!r}'
     if model.attention != 'full' and model.positions in BIASES:
         raise ConfigError(
@@ -258,7 +264,8 @@ def _check_steps(train: Train) -> None:
             f'train.decay_steps={train.decay_steps} (train.steps if not given), '
             f'so that the {train.schedule} schedule can fall'
         )
-    if train.decay_steps is not None and train.decay_steps < train.steps and train.epochs is None:
+    ends = train.decay_steps is not None and train.decay_steps < train.steps and not train.least_lr
+    if ends and train.epochs is None:
         raise ConfigError(
             f'train.steps={train.steps}: at most {train.decay_steps}, after which the learning rate of the '
             f'{train.schedule} schedule is 0 (train.decay_steps; by default the steps of the first training)'

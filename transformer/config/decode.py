@@ -6,7 +6,7 @@ from typing import Literal
 from transformer.config.conditions import PROMPTED, TREES
 from transformer.config.declare import option
 
-MOST_PIECES = 2**30  # two such numbers add up to less than 2^31
+MOST_PIECES = 2**30 - 1  # two such numbers add up to less than 2^31
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Decode:
 
     method: Literal['beam', 'greedy', 'sample'] = option('beam', 'kind of search', '§6.1')
     beam: int = option(4, 'hypotheses per sentence', '§6.1', minimum=1)
-    alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0)
+    alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0, maximum=10.0)
     extra_len: int = option(
         50,
         'most pieces that a translation can have beyond its source, or a continuation beyond its prompt; of '

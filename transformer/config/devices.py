@@ -49,6 +49,17 @@ def check_platform(config: Config, platform: str) -> None:
             f"model.attention='flash': a {platform} has no such kernel; 'chunked' computes the same and "
             'needs as little memory'
         )
+    if config.model.attention == 'flash' and platform == 'gpu':
+        # As cuDNN has it.
+        _check_gpu('model.dtype', config.model.dtype, config.model.dtype == 'bfloat16', 'bfloat16')
+        _check_gpu('model.d_k', config.model.d_k, config.model.d_k % 8 == 0, 'a multiple of 8')
+
+
+def _check_gpu(key: str, value: object, fits: bool, needed: str) -> None:
+    if not fits:
+        raise ConfigError(
+            f"{key}={value}: model.attention='flash' on a GPU needs {needed}; 'chunked' computes the same"
+        )
 
 
 def portable(config: Config, platform: str) -> Config:

@@ -171,7 +171,7 @@ class Train:
     )
     decay_steps: int | None = option(
         None,
-        'update at which the learning rate reaches 0, if not train.steps',
+        'update at which the learning rate reaches 0 or train.least_lr, if not train.steps',
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
@@ -197,7 +197,7 @@ class Train:
     weight_decay: float = option(
         0.0,
         'decoupled weight decay (AdamW): each update shrinks parameters, except biases and the scales of '
-        'norms, by this share times the learning rate',
+        'norms and of cosines, by this share times the learning rate',
         minimum=0.0,
     )
     clip_norm: float = option(

@@ -15,6 +15,7 @@ from ml_collections import config_dict as mlc
 from transformer.config import declare
 from transformer.config.checks import BYTE_PIECES, check_combinations
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
+from transformer.config.decode import METHODS
 from transformer.config.model import ImageModel
 from transformer.config.options import OPTIONS, Config, Data, Model, Train
 from transformer.config.tasks import TASKS
@@ -223,6 +224,14 @@ def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tup
 def replace(config: Config, changes: dict[str, object]) -> Config:
     """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again."""
     return resolve_values({**flatten(config), **changes})
+
+
+def check_search(old: Config, new: Config) -> None:
+    """Raises ConfigError if an option of the search differs that the new config's method ignores."""
+    used = new.decode.method
+    for key, (_, value) in differences(old, new).items():
+        if METHODS.get(key, used) != used:
+            raise ConfigError(f'{key}={value}: for decode.method={METHODS[key]}, not {used}')
 
 
 def evaluation_options(config: Config) -> dict[str, object]:

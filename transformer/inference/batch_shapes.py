@@ -41,7 +41,7 @@ def batches(
     most_rows = MOST_ROWS_ON_TPUS if parallel.platform() == 'tpu' else MOST_ROWS
     plan, start = [], 0
     while start < len(longest_first):
-        width = _width(lengths[longest_first[start]])
+        width = padded_width(lengths[longest_first[start]])
         most = 2 ** int(math.log2(max(1, min(most_rows, positions // width))))
         batch = longest_first[start : start + devices * most]
         # Only the last batch can have fewer rows than others of its width.
@@ -112,7 +112,7 @@ def run_pieces(
     return run(program(function, trained.config), arguments, [*map(len, rows)], build, on_done)
 
 
-def _width(length: int) -> int:
+def padded_width(length: int) -> int:
     """Returns the least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
     power = max(8, 2 ** math.ceil(math.log2(max(length, 1))))
     return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power

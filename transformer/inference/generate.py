@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, UInt8
 
-from transformer.config import Config, ConfigError, Decode, has, replace
+from transformer.config import Config, ConfigError, Decode, check_search, has, replace
 from transformer.data.rows import padded, stacked
 from transformer.inference import batch_shapes
 from transformer.inference.search import (
@@ -72,13 +72,15 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
     """Returns the config's decoding options with changes such as `{'beam': 1}`.
 
     Raises:
-      ConfigError: there is no such option, or it cannot have this value.
+      ConfigError: there is no such option, it cannot have this value, or the method ignores it.
     """
     known = {field.name for field in dataclasses.fields(Decode)}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ConfigError(f'{unknown[0]}: no such option; choose among {", ".join(sorted(known))}')
-    return replace(config, {f'decode.{k}': v for k, v in options.items()}).decode
+    new = replace(config, {f'decode.{k}': v for k, v in options.items()})
+    check_search(config, new)
+    return new.decode
 
 
 def as_texts(texts: object, argument: str) -> list[str]:

@@ -66,7 +66,7 @@ class Prompt(NamedTuple):
 def read_prompt(trained: Trained, pieces: list[int]) -> Prompt:
     """Computes the state after a prompt of at least one piece."""
     devices = parallel.local_devices()
-    text = padded([pieces] * devices, (devices, len(pieces)))
+    text = padded([pieces] * devices, (devices, batch_shapes.padded_width(len(pieces))))
     program = batch_shapes.program(_read, trained.config)
     with contextlib.closing(program(trained.params, None, [text])) as outputs:
         [states] = outputs

@@ -204,7 +204,7 @@ def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -
     other = FORMATS[kind].engine(trained, folder)
     if check.left_out:
         yield check.left_out
-    how = {'method': 'beam' if is_pair else 'greedy', 'alpha': 0.0}
+    how = {'method': 'beam', 'alpha': 0.0} if is_pair else {'method': 'greedy'}
     texts = [best[0].text for best in verbs['hypotheses'](trained, sources, **how)]
     their_texts = other.likeliest(sources, how['method'])
     equal = sum(map(str.__eq__, texts, their_texts))

@@ -8,8 +8,8 @@ from flax.linen.initializers import Initializer, normal, truncated_normal
 
 from transformer.config import Model
 
-# With these values of `model.init`, all kernels and tables have the standard deviation `model.init_std`.
-# The truncated distribution ends at two of them, as in BERT's code.
+# With these values of `model.init`, all kernels and tables are drawn with the standard deviation
+# `model.init_std`. Cutting at two of them, as BERT's code does, leaves 0.88 of it.
 _EQUAL = {'normal': normal, 'truncated_normal': truncated_normal}
 
 

@@ -13,7 +13,6 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, declare
-from transformer.config.decode import METHODS
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
@@ -154,10 +153,7 @@ def changed(config: Config, changes: Mapping[str, object]) -> Config:
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
             raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')
     new = configs.replace(config, changes)
-    for key, value in changes.items():
-        method = METHODS.get(key, new.decode.method)
-        if value != trained[key] and method != new.decode.method:
-            raise ConfigError(f'{key}={value}: for decode.method={method}, not {new.decode.method}')
+    configs.check_search(config, new)
     return new
 
 

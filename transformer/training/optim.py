@@ -52,7 +52,7 @@ def optimizer(config: Config) -> optax.GradientTransformation:
     - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
       2013).
     - weight_decay: w ← w - learning rate · (the direction + weight_decay · w), for all parameters but
-      biases and the scales of norms (AdamW, Loshchilov and Hutter 2019).
+      biases and the scales of norms and of cosines (AdamW, Loshchilov and Hutter 2019).
     - frozen: parameters whose names begin with one of these prefixes keep their values, and their gradients
       do not count in |g|.
     """

@@ -90,7 +90,8 @@ class Translator:
         Args:
           method: greedy, or beam with the config's beam.
         """
-        return [best[0].text for best in self.hypotheses(texts, method=method, alpha=0.0)]
+        options = {'method': method} | ({'alpha': 0.0} if method == 'beam' else {})
+        return [best[0].text for best in self.hypotheses(texts, **options)]
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """Returns log p of every piece of each pair's target."""
