@@ -364,7 +364,12 @@ def write_figure(path: Path, figure, **options: object) -> None:
 
     Args:
       options: for matplotlib's savefig, which cannot write to the cloud itself.
+
+    Raises:
+      ConfigError: there is no such format.
     """
-    image = io.BytesIO()
-    figure.savefig(image, format=path.suffix.removeprefix('.'), **options)
+    image, kind, kinds = io.BytesIO(), path.suffix.removeprefix('.'), figure.canvas.get_supported_filetypes()
+    if kind not in kinds:
+        raise ConfigError(f'{path}: the name of a figure ends with .{", .".join(sorted(kinds))}')
+    figure.savefig(image, format=kind, **options)
     write_bytes(path, image.getvalue())

@@ -10,7 +10,7 @@ from absl import logging
 from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.actions.evaluate import check_evaluation, check_fields, evaluate, evaluate_files
-from transformer.config import ConfigError
+from transformer.config import TASKS, ConfigError
 from transformer.data import codec, text_input
 from transformer.data.arrays import Dense
 from transformer.data.codec import Labels
@@ -66,7 +66,7 @@ def compare(
         raise ConfigError(f'{folders}: {what} has another {different[0]} in some examples')
     first, second = evaluations = [_evaluation(side, what, changes) for side in sides]
     config = sides[0].run.config
-    measures = task_of(config).measures
+    measures = [one for one in task_of(config).measures if one.value(first.entry) is not None]
     made_by = {
         name.lower(): {'workdir': str(side.run.folder), 'name': evaluation.name}
         | {k: evaluation.entry[k] for k in ('checkpoint', 'steps', 'decode') if k in evaluation.entry}
@@ -91,11 +91,13 @@ def score_differences(
 
 def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> Iterator[str]:
     """Yields reasons, apart from the models, why their scores differ or cannot be compared."""
-    for key in ('decode', 'context'):
+    group = TASKS[sides[0].run.config.train.task].group
+    for key in ('decode', 'context', group):
         first, second = (evaluation.entry.get(key, {}) for evaluation in evaluations)
-        differ = [name for name in first if first[name] != second.get(name)]
+        # Earlier versions recorded fewer options.
+        differ = [name for name in first if name in second and first[name] != second[name]]
         if differ:
-            values = ', '.join(f'{name} {first[name]} and {second.get(name)}' for name in differ)
+            values = ', '.join(f'{name} {first[name]} and {second[name]}' for name in differ)
             yield f'the two were evaluated with different options of {key}: {values}'
     first, second = (side.run.codecs for side in sides)
     differ = [first[field] for field in first if not codec.same({field: first[field]}, second)]
@@ -110,7 +112,7 @@ def _significance(
 ) -> Iterator[dict[str, object]]:
     """Yields the paired bootstrap of the first measure that has one."""
     for measure in measures:
-        if measure.significance and measure.value(first.entry) is not None:
+        if measure.significance:
             ((difference, p),) = measure.significance(config, texts, first.lines, [second.lines])
             test = {'difference': difference, 'p': p, 'resamples': bootstrap.RESAMPLES}
             yield {'measure': measure.name, **test}

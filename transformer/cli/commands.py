@@ -144,7 +144,7 @@ def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Comman
         tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
         tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
         ('FILE...',) if takes_files else (),
-        declared.note,
+        ' '.join(dict.fromkeys(one.note for one in by_task.values() if one.note)),
         reads == {'lines'} and not takes_files,
     )
 

@@ -51,11 +51,6 @@ class Dataset:
     splits: dict[str, Split]
     manifest: dict
 
-    @property
-    def shown_split(self) -> str:
-        """The split that a model is shown on after a training: test or, without one, dev."""
-        return 'test' if 'test' in self.splits else 'dev'
-
     def texts(self, split: str) -> dict[str, list[str]]:
         """Returns each field's raw texts, one per example, if it keeps them in a split other than train."""
         files = (name.split('.') for name in self.manifest['checksums'] if name.endswith('.txt'))

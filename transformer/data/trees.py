@@ -175,6 +175,7 @@ class Repairs(NamedTuple):
     too_many_words: int = 0
     too_few_words: int = 0
     empty_constituents: int = 0
+    brackets_in_labels: int = 0
 
 
 def to_tree(
@@ -185,7 +186,7 @@ def to_tree(
     Every text gives a tree with all the words. A closing bracket also closes the constituents open inside its
     own; if its own is not open, the bracket is left out. Words beyond the sentence's are left out. Missing
     words join the innermost open constituent or, if all are closed, the last one. Constituents without
-    words are left out.
+    words are left out, and brackets inside a label, too.
 
     Args:
       tags: each word's tag; without it, the tokens that stand for the words are their tags.
@@ -207,7 +208,9 @@ def to_tree(
         else:
             counts['empty_constituents'] += 1
 
-    for token in text.split():
+    for written in text.split():
+        token = written[0] + re.sub('[()]', '', written[1:])
+        counts['brackets_in_labels'] += token != written
         if token[0] == '(' and len(token) > 1:
             stack.append((token[1:], []))
         elif token[0] in '()':

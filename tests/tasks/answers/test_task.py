@@ -162,14 +162,14 @@ def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkey
 
 
 def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monkeypatch):
-    """Windows of 3, 3 and 3 pieces whose likeliest spans are a word twice, and another between them."""
+    """Windows of 3, 3 and 3 pieces whose likeliest spans are a blank, a word twice and another between."""
     config = configs.replace(trained.config, {'answers.no_answer': False})
-    spans = iter([[(5.0, 0, 0)], [(3.0, 0, 0)], [(4.0, 1, 1)]])
+    spans = iter([[(6.0, 0, 0), (5.0, 1, 1)], [(3.0, 1, 1)], [(4.0, 2, 2)]])
     monkeypatch.setattr(answers, '_spans', lambda *_: iter(next(spans)))
     monkeypatch.setattr(answers, 'windows_of', lambda *_: [answers.Window([5, EOS, 100, EOS], 2, 0)] * 3)
     of_run = restore.load(trained)[0]._replace(config=config)
     offsets = of_run.codecs['context'].offsets('Oslo Rome')
-    first, second = ('Oslo Rome'[begin:end].strip() for begin, end in offsets[:2])
+    first, second = ('Oslo Rome'[begin:end].strip() for begin, end in offsets[1:3])
     [found] = answers._answers(of_run, [('Where?', 'Oslo Rome')], 3, lambda count: None)
     assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0)]
 

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ from transformer.nn import models
 from transformer.runs import restore, warm_start
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
-from transformer.tasks.captions import draw, scores
+from transformer.tasks.captions import captioner, draw, scores
 from transformer.tasks.captions.captioner import caption
 from transformer.tasks.images import looks as drawing
 from transformer.tokens import EOS, Tokens
@@ -66,6 +67,8 @@ OPTIONS = {
     'decode.extra_len': 12,
 }
 CONFIG = resolve(config_dict(OPTIONS))
+# Options that no recurrent model has.
+TRANSFORMERS = {'model.d_ff', 'model.h', 'image_model.d_model', 'image_model.positions'}
 
 
 @pytest.fixture(scope='module')
@@ -224,6 +227,23 @@ def test_caption(trained, tmp_path, capfd):
     assert run.main([*call, '--json']) == 0
     objects = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [(one['file'], one['text']) for one in objects] == [(files[0], rows[0][1]), (files[1], rows[2][1])]
+
+
+@pytest.mark.parametrize('lacking', ['attention', 'matplotlib'])
+def test_a_drawing_that_is_impossible_is_refused_before_the_search(trained, tmp_path, monkeypatch, lacking):
+    loaded = restore.load(Run.open(trained))[0]
+    if lacking == 'attention':
+        of_recurrent = {key: value for key, value in OPTIONS.items() if key not in TRANSFORMERS}
+        changes = {'model.kind': 'recurrent', 'model.alignment': 'none'}
+        loaded = loaded._replace(config=resolve(config_dict(of_recurrent | changes)))
+    else:
+        monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    monkeypatch.setattr(captioner.generate, 'search', lambda *how: 1 / 0)
+    pixels = np.zeros((1, *captioner.image_type(loaded.config).shape), np.uint8)
+    with pytest.raises(
+        ConfigError, match=f'^--draw.*{"figures" if lacking == "matplotlib" else "alignment"}'
+    ):
+        captioner.caption(loaded, pixels, draw=str(tmp_path / 'drawn'))
 
 
 def test_captions_are_written_in_parts(trained, tmp_path, capfd, caplog, monkeypatch):

@@ -207,6 +207,28 @@ def test_a_folder_with_damaged_and_hidden_images(folder, caplog):
         vectors.retrieve(trained(), lines, images=[folder / '0.png', folder / '7.jpg'])
 
 
+def test_the_candidates_of_a_command_are_read_once(folder, monkeypatch):
+    """A command asks for each part of its input. A folder with other images is read again."""
+    read, embedded = [], []
+    reading, embedding = image_files.read, vectors._embed
+    monkeypatch.setattr(image_files, 'read', lambda *how: read.append(how) or reading(*how))
+    monkeypatch.setattr(vectors, '_embed', lambda *how: embedded.append(how[1]) or embedding(*how))
+    model, texts = trained(), folder / 'notes.txt'
+    for line in ('red 0', 'blue 1', 'red 0'):
+        vectors.retrieve(model, [line], images=str(folder))
+    assert len(read) == 6
+    (folder / '5.png').unlink()
+    assert len(vectors.retrieve(model, ['red 0'], images=str(folder), best=5)[0]) == 5
+    assert len(read) == 11
+    assert vectors.retrieve(model, [], images=str(folder)) == [] and len(read) == 11
+    embedded.clear()
+    for path in (folder / '0.png', folder / '1.png'):
+        vectors.retrieve_texts(model, [path], texts=str(texts))
+    assert len(embedded) == 1
+    texts.write_text('green 2\n')
+    assert vectors.retrieve_texts(model, [folder / '0.png'], texts=str(texts))[0][0].text == 'green 2'
+
+
 def test_lines_of_a_file_of_texts(folder, caplog):
     """Only a newline ends a line; empty lines are none, equal ones are one, and a long one is named."""
     lines, path = ['red\x0c0', 'blue\u2028\x851', 'a' * 40], folder / 'lines'

@@ -23,6 +23,7 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.config.tasks import Denoise
 from transformer.data import text_input
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.nn import cost, models
 from transformer.tasks import gaps, sums_of, task_of
 from transformer.tasks.denoise import fill, noise, task
@@ -356,7 +357,7 @@ def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch
     seen = {}
 
     def search(trained, asked, rows, numbers, key, on_done, pieces):
-        seen.update(rows=rows, numbers=numbers, pieces=pieces)
+        seen.update(rows=rows, numbers=numbers, pieces=pieces, settings=asked.settings)
         found = fill.generate.Hypotheses(np.array([written]), np.array([-1.5]))
         return [found for _ in rows]
 
@@ -369,14 +370,32 @@ def test_a_model_fills_the_gaps_that_it_was_trained_to_fill(trained, monkeypatch
         '[MASK].',
     ]
     with caplog.at_level('WARNING', logger='absl'):
-        found = model.fill(lines, first=3)
+        found = model.fill(lines, first=3, beam=1)
     longest = model.trained.config.decode.max_source_len
     (line, length, limit) = caplog.records[-1].args
     assert (line, limit) == (7, longest) and length > longest
     assert [[tuple(one) for one in line] for line in found] == [
         [('Der kleine\teine', -1.5)], [('', 0.0)], [('', 0.0)], [('', 0.0)], [('Der kleine', -1.5)]
     ]  # fmt: skip
+    assert seen['settings'].beam == 1 != model.trained.config.decode.beam
     assert seen['numbers'] == [3, 7] and seen['pieces'] == LAST + 1
+
+
+def test_a_line_that_cannot_be_filled_does_not_end_the_others(trained, monkeypatch, caplog):
+    """With a tokenizer whose pieces do not show where an unknown one is."""
+    model, asked = transformer.load(trained).trained, []
+    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'der', 'Hund'], ' ', end=True)
+
+    def search(trained, settings, rows, numbers, *others, **more):
+        asked.extend(numbers)
+        return [fill.generate.Hypotheses(np.array([[EOS]]), np.zeros(1)) for _ in rows]
+
+    monkeypatch.setattr(fill.generate, 'search', search)
+    lines = ['der [MASK]', 'das [MASK]', 'kein Platz', 'Hund [MASK]']
+    with caplog.at_level('WARNING', logger='absl'):
+        found = fill.fill(model._replace(codecs={'text': words}), lines)
+    assert asked == [0, 3] and len(found) == 4
+    assert 'line 2: ' in caplog.text and 'line 3: ' in caplog.text
 
 
 def test_texts_without_gaps(trained, tmp_path):

@@ -87,6 +87,12 @@ def test_scores_are_those_of_the_tags(trained, texts):
     assert scores['baseline'] == 1.0 and 'perplexity' not in scores
 
 
+def test_words_of_a_list_have_no_places(trained):
+    data = dataclasses.replace(trained.config.data, tokenizer='words')
+    with pytest.raises(ConfigError, match='^data.tokenizer=words: '):
+        labelling.reading(dataclasses.replace(trained.config, data=data))
+
+
 def test_the_command_writes_a_line_for_each_word(trained, texts, monkeypatch, capfd):
     sentences = [[word for word, _ in sentence] for sentence in sentences_of(texts)][:3]
     given = '\n'.join([*map(' '.join, sentences), '']) + '\n'

@@ -428,6 +428,8 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     [note] = incomparable((Side(opened, '4'), Side(opened, '2')), sides)
     stride = opened.config.data.stride
     assert f'stride {stride} and {stride + 1}' in note
+    del sides[1].entry['context']['stride']  # as an earlier version
+    assert not [*incomparable((Side(opened, '4'), Side(opened, '2')), sides)]
     (trained / 'result.json').write_text(before)
 
 

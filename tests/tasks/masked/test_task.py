@@ -1,5 +1,6 @@
 """Masked words: hidden pieces, recomputed by their definition; the loss in numpy; verbs; resuming."""
 
+import dataclasses
 import io
 import json
 import pathlib
@@ -15,6 +16,7 @@ from etils import epath
 
 import transformer
 from transformer import config as configs
+from transformer.actions import data as run_data
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
@@ -358,8 +360,31 @@ def test_an_unknown_piece_is_no_gap(trained):
     model = transformer.load(trained).trained
     # It cuts [MASK] into letters, so "?" is the only unknown piece of the text.
     letters = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'a', *'[MASK]'], '', end=True)
-    with pytest.raises(ConfigError, match='no piece for a gap'):
+    with pytest.raises(ConfigError, match='characters'):
         predict.gapped(model._replace(codecs={'text': letters}), 'a?[MASK]')
+
+
+def test_a_line_that_cannot_be_filled_does_not_end_the_others(trained, monkeypatch, caplog):
+    model, gapped = transformer.load(trained), predict.gapped
+
+    def some(trained, text):
+        if 'zebra' in text:
+            raise ConfigError('no')
+        return gapped(trained, text)
+
+    monkeypatch.setattr(predict, 'gapped', some)
+    with caplog.at_level('WARNING', logger='absl'):
+        found = model.fill(['Der [MASK] schläft.', 'zebra [MASK]', 'Die [MASK] schläft.'])
+    assert [bool(best.text) for [best] in found] == [True, False, True]
+    assert 'line 2: no' in caplog.text
+
+
+def test_a_tokenizer_without_bytes_is_refused(trained):
+    """An unknown character would be the hidden piece."""
+    data, config = run_data.of_run(Run.open(trained)), Run.open(trained).config
+    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'der'], ' ', end=True)
+    with pytest.raises(ConfigError, match='^data.tokenizer_model='):
+        task.batches(config, dataclasses.replace(data, codecs={'text': words}), 'dev')
 
 
 def test_fill_needs_pieces_that_begin_words(trained):

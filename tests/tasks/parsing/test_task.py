@@ -26,7 +26,7 @@ from transformer.runs import restore
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
-from transformer.tasks.parsing import draw, evalb, parser, resampling
+from transformer.tasks.parsing import draw, evalb, parser, resampling, task
 from transformer.tasks.translation import task as translation
 
 DATA = os.environ.get('TRANSFORMER_TEST_DATA')
@@ -109,6 +109,8 @@ def test_the_linear_form_and_back():
         ('(S (NP )NP XX XX XX )S', '(S (XX a) (XX b) (XX c))', {'empty_constituents': 1}),
         ('', '(XX a) (XX b) (XX c)', {'too_few_words': 3}),
         ('(S ( XX ) XX XX )S', '(S (XX a) (XX b) (XX c))', {'stray_closings': 2}),
+        # A label is text, which can hold a bracket.
+        ('(S (NP( XX X(X )NP( XX )S', '(S (NP (XX a) (XX b)) (XX c))', {'brackets_in_labels': 3}),
     ],
 )
 def test_malformed_output_is_repaired_by_rule(text, expected, repairs):
@@ -119,7 +121,7 @@ def test_malformed_output_is_repaired_by_rule(text, expected, repairs):
 
 def test_every_output_gives_a_tree_over_the_words():
     rng = random.Random(1)
-    tokens = ['(S', '(NP', ')S', ')NP', ')VP', 'XX', 'NN', '(', ')']
+    tokens = ['(S', '(NP', ')S', ')NP', ')VP', 'XX', 'NN', '(', ')', '(N(P)', ')NP(', '((', 'N)']
     for _ in range(3000):
         words = [f'w{i}' for i in range(rng.randint(1, 5))]
         found, repairs = trees.to_tree(' '.join(rng.choices(tokens, k=rng.randint(0, 12))), words)
@@ -545,6 +547,44 @@ def test_two_parsers_are_compared(trained, capsys):
     scores, expected = report['scores'], trained[1].result['scores']['dev']
     assert scores['loss']['b'] == pytest.approx(expected['loss'], rel=1e-6) != scores['loss']['a']
     assert scores['exact']['b'] == expected['exact']
+
+
+def test_references_as_treebanks_have_them_are_compared_as_they_are_scored(trained):
+    """With an empty root, functions of labels and a full stop, which EVALB leaves out."""
+    golds = ['( (S (NP-SBJ (NN a)) (VP (VB b)) (. .)) )', '(ROOT (S (NP (NN a)) (VP (VB b))))']
+    (f1,) = (one for one in task.TASK.measures if one.name == 'f1')
+    cleaned = [trees.bracketed(trees.one(line)) for line in golds]
+    assert f1.of_lines({'target': golds}, cleaned) == [100.0, 100.0]
+    worse = ['(TOP (S (NP (NN a)) (VB b) (. .)))', '(TOP (NN a) (VB b))']
+    config = Run.open(str(trained[0])).config
+    (found,), (expected,) = (
+        f1.significance(config, {'target': lines}, cleaned, [worse]) for lines in (golds, cleaned)
+    )
+    assert found == expected
+
+
+def test_a_sentence_of_other_words_than_its_tree_is_named(trained, tmp_path, capsys):
+    (tmp_path / 'words').write_text('The dog barks .\nall other words\n')
+    (tmp_path / 'trees').write_text(f'{DOG}\n{DOG}\n'.replace('sleeps', 'barks'))
+    call = ['run.py', 'evaluate', f'--workdir={trained[0]}', f'--source={tmp_path / "words"}']
+    assert run.main([*call, f'--reference={tmp_path / "trees"}']) == 2
+    assert 'line 2' in capsys.readouterr().err
+
+
+def test_a_no_break_space_is_a_part_of_a_word():
+    assert parser.escaped_words('10\u00a0km  runs ') == ['10\u00a0km', 'runs']
+
+
+def test_trees_are_drawn_from_python(trained, tmp_path):
+    transformer.load(str(trained[0])).parse(['a dog', '', 'b'], draw=str(tmp_path / 'new'), beam=1)
+    assert {path.stem for path in (tmp_path / 'new').iterdir()} == {'tree-1', 'tree-3'}
+
+
+def test_a_drawing_needs_matplotlib_before_the_sentences_are_parsed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    monkeypatch.setattr(parser, 'parses', lambda *_, **__: 1 / 0)
+    with pytest.raises(ConfigError, match='--draw.*figures'):
+        parser.parse(Trained(None, None, None), ['a dog .'], draw=str(tmp_path))
 
 
 def test_tags_stand_for_words_on_request(tmp_path):

@@ -292,6 +292,8 @@ def test_bad_data_is_refused(texts, tmp_path):
     for split in ('train', 'dev', 'test'):
         (folder / f'{split}.en').write_text('a a a\na a\n' * 30)
     config = config_of(folder, data__pieces=4, model__vocab_size=23)
+    with pytest.raises(ConfigError, match='^data.tokenizer=bpe: '):
+        tasks.task_of(config).reading(config_of(folder, data__tokenizer='bpe'))
     with pytest.raises(ConfigError, match='fewer than two different words'):
         train_action(config, tmp_path / 'run')
     with pytest.raises(ConfigError, match=r'data\.pieces=23: .* 4 at most'):

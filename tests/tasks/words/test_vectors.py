@@ -142,6 +142,8 @@ def test_commands(table, file, tmp_path, capfd):
         (['similarity', 'FILE', 'blank'], 'empty'),
         (['similarity', 'empty', 'bad'], 'line 1'),
         (['vectors', 'empty', 'out'], 'empty'),
+        (['picture', 'FILE', 'out', 'king', 'queen', 'man'], 'out: '),
+        (['picture', 'FILE', 'out.xyz', 'king', 'queen', 'man'], 'png'),
     ],
 )
 def test_mistakes(file, tmp_path, monkeypatch, capfd, words, named):

@@ -77,7 +77,7 @@ def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h 
       UnreadableFile: a file is missing or cannot be read.
       ConfigError: it is one file, or holds something other than names of files.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable):
         raise ConfigError(f'images={str(paths)!r}: a list of image files is expected, not one')
     paths = list(paths)
     for i, path in enumerate(paths):

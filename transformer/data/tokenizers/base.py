@@ -78,7 +78,7 @@ class Tokenizer:
                 parts[-1].pop()
             parts.append([])
         if len(parts) != gaps + 1:
-            raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
+            raise ConfigError('the tokenizer does not show where its gaps are')
         return parts
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
@@ -95,7 +95,7 @@ class Tokenizer:
         Raises:
           ConfigError: this kind of tokenizer does not know the places of its pieces.
         """
-        raise ConfigError(f'{type(self).__name__}: does not know which characters a piece stands for')
+        raise ConfigError('data.tokenizer: its pieces do not show which characters they stand for')
 
     def word_places(self, words: Sequence[str]) -> tuple[list[int], int]:
         """Finds the piece with which each word begins, in the text of words with a blank between them.

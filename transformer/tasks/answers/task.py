@@ -192,7 +192,8 @@ def _answers(
         nothing[i].append(float(logits[0].sum()))
         text_of = lambda begin, end, i=i: pairs[i][1][places[i][begin][0] : places[i][end][1]].strip()
         spans = _spans(config, window, logits[: len(window.pieces)])
-        found[i] += _distinct((Hypothesis(text_of(*span), score) for score, *span in spans), best)
+        texts = (Hypothesis(text_of(*span), score) for score, *span in spans)
+        found[i] += _distinct((one for one in texts if one.text), best)
     if config.answers.no_answer:
         found = [[*of_pair, Hypothesis('', min(one))] for of_pair, one in zip(found, nothing, strict=True)]
     # Windows overlap, so a text can occur several times: its best score counts.

@@ -7,6 +7,7 @@ from etils import epath, epy
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.config.extras import needing
 from transformer.data.sources.images import read_all
 from transformer.inference import generate
 from transformer.runs import workdir
@@ -46,8 +47,12 @@ def caption(
     if draw is not None:
         if isinstance(trained.params, tuple):
             raise ConfigError(f'--draw={draw}: shows the attention of one checkpoint, not of an ensemble')
+        if trained.config.model.kind == 'recurrent' and trained.config.model.alignment == 'none':
+            raise ConfigError(f'--draw={draw}: model.alignment=none: this model has no attention')
         # Before the images are captioned, which can take long.
         workdir.check_place(draw)
+        with needing('--draw', 'figures'):
+            import matplotlib.figure  # noqa: F401
     given, size = isinstance(images, np.ndarray), image_type(trained.config)
     if given and (images.dtype != np.uint8 or images.shape[1:] != size.shape):
         raise ConfigError(

@@ -68,7 +68,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows captions of the first different test images, and draws where the decoder looks for each word."""
-    pixels = dataset.splits[dataset.shown_split].fields['image'].values
+    pixels = dataset.splits['test'].fields['image'].values
     pixels = pixels[distinct(map(bytes, pixels))[0][:SHOWN]]
     lines = [best[0].text for best in caption(trained, pixels)]
     found = lambda: [draw.look(trained, *pair) for pair in zip(pixels, lines, strict=True)]

@@ -76,13 +76,12 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Shows how often each class (rows) of test, or else of dev, is taken for each class (columns)."""
+    """Shows how often each class (rows) of test is taken for each class (columns)."""
     if trained.config.classify.output == 'number':
         return Shown([])
     labels: Labels = trained.codecs['label']
-    split = dataset.shown_split
-    predicted = _predict(trained, dataset.texts(split)['text'], lambda texts: None).argmax(axis=-1)
-    counts = confusion.counts(dataset.splits[split].fields['label'].values, predicted, labels.size)
+    predicted = _predict(trained, dataset.texts('test')['text'], lambda texts: None).argmax(axis=-1)
+    counts = confusion.counts(dataset.splits['test'].fields['label'].values, predicted, labels.size)
     return Shown(confusion.table(counts, labels.names))
 
 

@@ -1,5 +1,6 @@
 """Uses a trained pair of towers: vectors of texts and images, retrieval, and zero-shot classification."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -11,7 +12,6 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
-from transformer.data.fields import Image
 from transformer.data.rows import stacked
 from transformer.data.sources import images as image_files
 from transformer.data.sources import text as text_files
@@ -121,11 +121,12 @@ def retrieve(
     if images is None or texts is not None:
         raise ConfigError(SIDES)
     if isinstance(images, (str, os.PathLike)):
-        by_name = _images_in(images, image_type(trained.config))
-        names, candidates = [*by_name], lambda: embed_pixels(trained, [*by_name.values()])
+        names = _images_in(images)
+        candidates = lambda: _of_folder(_Same(trained), str(images), tuple(names))
     else:
         paths = [*images]
-        names, candidates = list(map(str, paths)), lambda: embed_images(trained, paths)
+        names = list(map(str, paths))
+        candidates = lambda: (names, embed_images(trained, paths))
     queries = embed(trained, lines, first=first, on_done=on_done)
     return _nearest(queries, names, candidates, best, 'images')
 
@@ -143,13 +144,50 @@ def retrieve_texts(
     """Returns the `best` of `texts`, a file of lines or a list, for each image file, with their cosines."""
     if texts is None or images is not None:
         raise ConfigError(SIDES)
-    candidates = _candidates(texts)
-    lines, places = [*candidates], [*candidates.values()]
+    by_line = _lines_of(texts)
+    lines, places = [*by_line], tuple(by_line.values())
     queries = embed_images(trained, paths, first=first, on_done=on_done)
-    return _nearest(queries, lines, lambda: _embed(trained, lines, places.__getitem__), best, 'lines')
+    candidates = lambda: (lines, _of_lines(_Same(trained), tuple(lines), places))
+    return _nearest(queries, lines, candidates, best, 'lines')
 
 
-def _candidates(texts: epath.PathLike | Iterable[str]) -> Mapping[str, str]:
+class _Same:
+    """A value that equals itself alone, as a key of a cache."""
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+# A command asks for each part of its input, with the same candidates.
+@functools.lru_cache(maxsize=1)
+def _of_lines(trained: _Same, lines: tuple[str, ...], places: tuple[str, ...]) -> Vectors:
+    return _embed(trained.value, lines, places.__getitem__)
+
+
+@functools.lru_cache(maxsize=1)
+def _of_folder(trained: _Same, folder: str, names: tuple[str, ...]) -> tuple[list[str], Vectors]:
+    """Returns the names and vectors of images, but for those that cannot be read, which a warning counts."""
+    found, unread = {}, []
+    for name in names:
+        try:
+            found[name] = image_files.read(epath.Path(name), image_type(trained.value.config))
+        except image_files.PictureError as error:
+            unread.append(error)
+    if unread:
+        message = 'images=%s: left out %d that cannot be read, the first: %s'
+        logging.warning(message, folder, len(unread), unread[0])
+    if not found:
+        raise ConfigError(f'images={folder}: no image can be read')
+    return [*found], embed_pixels(trained.value, [*found.values()])
+
+
+def _lines_of(texts: epath.PathLike | Iterable[str]) -> Mapping[str, str]:
     """Returns the place of each distinct text, but for empty ones, in a file of lines or in a list."""
     if isinstance(texts, (str, os.PathLike)):
         name, numbered = str(texts), enumerate(text_files.lines(epath.Path(texts)), 1)
@@ -162,33 +200,31 @@ def _candidates(texts: epath.PathLike | Iterable[str]) -> Mapping[str, str]:
     return places
 
 
-def _images_in(folder: epath.PathLike, size: Image) -> Mapping[str, UInt8[np.ndarray, 'h w c']]:
-    """Reads the images in a folder, but for hidden ones, sorted by name."""
+def _images_in(folder: epath.PathLike) -> list[str]:
+    """Lists the images in a folder, but for hidden ones, sorted by name."""
     path = epath.Path(folder)
     there = sorted(path.iterdir()) if path.is_dir() else []
-    found, unread = {}, []
-    for one in there:
-        if one.suffix.lower() in image_files.SUFFIXES and not image_files.is_hidden(one.name):
-            try:
-                found[str(one)] = image_files.read(one, size)
-            except image_files.PictureError as error:
-                unread.append(error)
-    if unread:
-        message = 'images=%s: left out %d that cannot be read, the first: %s'
-        logging.warning(message, folder, len(unread), unread[0])
-    if not found:
+    images = (one for one in there if one.suffix.lower() in image_files.SUFFIXES)
+    if not (names := [str(one) for one in images if not image_files.is_hidden(one.name)]):
         raise ConfigError(f'images={folder}: no folder with {", ".join(image_files.FORMATS)}')
-    return found
+    return names
 
 
 def _nearest(
-    queries: Vectors, names: Sequence[str], candidates: Callable[[], Vectors], best: int, kind: str
+    queries: Vectors,
+    names: Sequence[str],
+    candidates: Callable[[], tuple[Sequence[str], Vectors]],
+    best: int,
+    kind: str,
 ) -> list[list[Hypothesis]]:
-    """Returns the names of the nearest candidates of each query, with their cosines."""
+    """Returns the names of the nearest candidates of each query, with their cosines.
+
+    Without queries, the candidates are not computed, and `names` are taken for theirs.
+    """
     check_best(best)
+    names, of_names = candidates() if len(queries) else (names, None)
     if best > len(names):
         raise ConfigError(f'nbest={best}: at most {len(names)}, the number of {kind} to choose from')
-    of_names = candidates() if len(queries) else None
     rows = (of_names @ query for query in queries)
     order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)
     return [[Hypothesis(names[i], float(row[i])) for i in first.tolist()] for row, first in order]

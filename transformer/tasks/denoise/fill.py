@@ -27,30 +27,40 @@ def fill(
     best: int = 1,
     first: int = 0,
     on_done: generate.OnDone = lambda texts: None,
+    **options,
 ) -> list[list[Hypothesis]]:
     """Returns the `best` best texts for the gaps of each text, with tabs between the gaps' texts.
 
     A text without a gap, with too many gaps or with too many pieces gets an empty one, with a warning.
+
+    Args:
+      options: options of `Decode`, such as beam=1.
     """
     config, codec, texts = trained.config, trained.codecs['text'], generate.as_texts(texts, 'texts')
     if config.denoise.objective != 'spans':
         raise ConfigError(f'fill: a model of denoise.objective={config.denoise.objective} knows no gaps')
-    generate.check_counts(config.decode, best, 1, None, first)
+    settings = generate.settings_of(config, options)
+    generate.check_counts(settings, best, 1, None, first)
     results, rows = [[Hypothesis('', 0.0)] * best for _ in texts], {}
     for i, text in enumerate(texts):
-        row, gaps = holed(trained, text), text.count(GAP)
-        if not 1 <= gaps <= config.denoise.sentinels:
-            logging.warning('line %d: contains %s %d times', first + i + 1, GAP, gaps)
-        elif len(row) > (longest := config.decode.max_source_len):
-            logging.warning(
-                'line %d: its %d pieces exceed decode.max_source_len=%d', first + i + 1, len(row), longest
-            )
+        number, gaps, most = first + i + 1, text.count(GAP), config.denoise.sentinels
+        if not 1 <= gaps <= most:
+            logging.warning('line %d: contains %s %d times, not from 1 to %d times', number, GAP, gaps, most)
+            continue
+        try:
+            row = holed(trained, text)
+        except ConfigError as error:
+            logging.warning('line %d: %s', number, error)
+            continue
+        if len(row) > (longest := settings.max_source_len):
+            message = 'line %d: its %d pieces exceed decode.max_source_len=%d'
+            logging.warning(message, number, len(row), longest)
         else:
             rows[i] = row
     on_done(len(texts) - len(rows))
     written = generate.search(
         trained,
-        generate.Asked(config.decode, best, extend=False),
+        generate.Asked(settings, best, extend=False),
         [*rows.values()],
         [first + i for i in rows],
         generate.sampling_key(config, None),

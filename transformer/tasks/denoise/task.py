@@ -82,7 +82,7 @@ def fill_gaps(
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
-    return gaps.show(fill_gaps(trained, dataset, dataset.shown_split, gaps.SHOWN))
+    return gaps.show(fill_gaps(trained, dataset, 'test', gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.data.dataset import Dataset, Split
 from transformer.data.fields import Reading, Tags, Words, split_at_blanks
 from transformer.data.text_input import cut_entry, cut_rows, row_batches
@@ -28,7 +28,13 @@ from transformer.training import losses, split_sums
 
 
 def reading(config: Config) -> Reading:
-    """Returns the fields: the words of a sentence, and their tags."""
+    """Returns the fields: the words of a sentence, and their tags.
+
+    Raises:
+      ConfigError: the pieces are words of a list, whose places in a text are not known.
+    """
+    if config.data.tokenizer == 'words':
+        raise ConfigError('data.tokenizer=words: a tag needs the place of each piece in its sentence')
     options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Words(config.data.language, 'data.language'), 'tags': Tags(of='text')}, options)
 

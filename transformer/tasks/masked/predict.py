@@ -38,12 +38,17 @@ def fill(
     """
     check_best(best)
     texts = as_texts(texts, 'texts')
-    results, with_gap = [[Hypothesis('', 0.0)] * best for _ in texts], []
+    results, with_gap, rows = [[Hypothesis('', 0.0)] * best for _ in texts], [], []
     for i, text in enumerate(texts):
-        if text.count(GAP) == 1:
-            with_gap.append(i)
-        else:
+        if text.count(GAP) != 1:
             logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
+            continue
+        try:
+            rows.append(gapped(trained, text))
+        except ConfigError as error:
+            logging.warning('line %d: %s', first + i + 1, error)
+        else:
+            with_gap.append(i)
     codec = trained.codecs['text']
     pieces, begins_word = codec.marked(range(codec.size)), codec.begins_words()
     # Special pieces and bytes are written like <s>; a piece of text that begins with < is left out with them.
@@ -64,7 +69,6 @@ def fill(
         return [Hypothesis(pieces[i].removeprefix(BLANK), float(np.exp(scores[i]))) for i in order]
 
     numbers = [first + i for i in with_gap]
-    rows = [gapped(trained, texts[i]) for i in with_gap]
     on_done(len(texts) - len(with_gap))
     for i, words in zip(with_gap, predictions(trained, rows, likeliest, on_done, numbers), strict=True):
         results[i] = words

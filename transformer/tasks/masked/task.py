@@ -1,5 +1,6 @@
 """Masked language modelling with an encoder: data, loss and scores."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
@@ -47,6 +48,11 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     Outside training, very long texts are cut.
     """
     train, codec = config.train, dataset.codecs['text']
+    if MASK in codec.encode('\U0010fffd'):
+        raise ConfigError(
+            f'data.tokenizer_model={config.data.tokenizer_model}: unknown characters would look like hidden '
+            'pieces; it needs a piece for each byte (byte_fallback)'
+        )
     ordinary = codec.ordinary_pieces()
     begins = codec.begins_words() if config.masked.words else None
     noise = by_bits(lambda rows, bits: hide(rows, config.masked, ordinary, bits, begins), 3)
@@ -97,7 +103,8 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     rows = batches(trained.config, dataset, split)
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
-    how = {'masked': {'rate': trained.config.masked.rate}}
+    how = {'masked': dataclasses.asdict(trained.config.masked)}
+    del how['masked']['pool']
     return Scored(scores | gaps.score(filled), how, gaps.complete(filled))
 
 
@@ -137,7 +144,7 @@ def fill_gaps(
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Shows a few gaps, each with the form that the model chose."""
-    return gaps.show(fill_gaps(trained, dataset, dataset.shown_split, gaps.SHOWN))
+    return gaps.show(fill_gaps(trained, dataset, 'test', gaps.SHOWN))
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

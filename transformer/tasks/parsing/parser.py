@@ -7,7 +7,9 @@ from typing import NamedTuple
 from absl import logging
 from etils import epath, epy
 
+from transformer.config.extras import needing
 from transformer.data import trees
+from transformer.data.fields import split_at_blanks
 from transformer.data.trees import Constituent, Repairs
 from transformer.inference import generate
 from transformer.runs import workdir
@@ -70,7 +72,7 @@ def split_words(sentence: str) -> list[str]:
 
 def escaped_words(sentence: str) -> list[str]:
     """Splits a sentence at blanks, and writes brackets as treebanks do, where no word contains one."""
-    return [word.translate(_BRACKETS) for word in sentence.split()]
+    return [word.translate(_BRACKETS) for word in split_at_blanks(sentence)]
 
 
 def parses(
@@ -136,24 +138,26 @@ def parse(
       raw: whether to split the sentences into words; else blanks separate words, and a bracket in a word is
         written -LRB- or -RRB-.
       draw: a folder for pictures of the best trees.
-      first: the number of the first sentence. Without it no tree is drawn and no repair is a warning.
+      first: the number of the first sentence, by default 0. Without it no repair is a warning.
       on_done: receives the number of further sentences that are parsed.
       options: options of `Decode`, such as beam=1.
     """
     if draw is not None:
         # Before the sentences are parsed, which can take long.
         workdir.check_place(draw)
+        with needing('--draw', 'figures'):
+            import matplotlib.figure  # noqa: F401
     sentences = generate.as_texts(sentences, 'sentences')
     words = list(map(split_words if raw else escaped_words, sentences))
     results = []
     found = parses(trained, words, best=best, first=first or 0, on_done=on_done, **options)
     for i, of_sentence in enumerate(found):
-        if words[i] and first is not None:
-            likeliest, number = of_sentence[0], first + i + 1
-            if rules := [f'{name} {count}' for name, count in likeliest.repairs._asdict().items() if count]:
-                logging.warning('line %d: repaired: %s', number, ', '.join(rules))
-            if draw is not None:
-                drawing.save(likeliest.tree, epath.Path(draw) / f'tree-{number}')
+        likeliest, number = of_sentence[0], (first or 0) + i + 1
+        rules = [f'{name} {count}' for name, count in likeliest.repairs._asdict().items() if count]
+        if words[i] and rules and first is not None:
+            logging.warning('line %d: repaired: %s', number, ', '.join(rules))
+        if words[i] and draw is not None:
+            drawing.save(likeliest.tree, epath.Path(draw) / f'tree-{number}')
         texts = [trees.bracketed(one.tree) if words[i] else '' for one in of_sentence]
         results.append([Hypothesis(text, one.score) for text, one in zip(texts, of_sentence, strict=True)])
     return results

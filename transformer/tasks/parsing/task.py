@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.data import trees
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text, Tree
@@ -17,7 +17,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
 from transformer.tasks.parsing import evalb, resampling
-from transformer.tasks.parsing.parser import parse, parses
+from transformer.tasks.parsing.parser import escaped_words, parse, parses
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation import translator
 from transformer.training import split_sums
@@ -60,7 +60,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     if config.data.tags:
         written = [tag for parsed in found for tag in parsed.tags]
         right = [tag for tags in golds.tags for tag in tags]
-        scores['tags'] = sum(map(str.__eq__, written, right)) / len(right)
+        scores['tags'] = sum(map(str.__eq__, written, right)) / max(len(right), 1)
     return Scored(scores, {'decode': dataclasses.asdict(config.decode)}, lines)
 
 
@@ -109,6 +109,9 @@ def _golds(dataset: Dataset, split: str) -> _Golds:
     ]
     leaves = list(map(trees.leaves, found))
     words = [[leaf.parts for leaf in tree] for tree in leaves]
+    for n, (sentence, own) in enumerate(zip(dataset.texts(split)['source'], words, strict=True), 1):
+        if escaped_words(sentence) != own:
+            raise ConfigError(f'{split}: line {n}: the sentence has other words than its tree')
     return _Golds(
         list(map(trees.bracketed, found)), words, [[leaf.label for leaf in tree] for tree in leaves]
     )
@@ -133,14 +136,20 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
         )
 
 
+def _clean(golds: Sequence[str]) -> list[str]:
+    return [trees.bracketed(trees.one(line, f'line {n}')) for n, line in enumerate(golds, 1)]
+
+
 def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """Computes the F1 of each sentence, 0 where no bracket matches."""
-    return [float(np.nan_to_num(evalb.summary([r]).f1())) for r in map(evalb.compare, texts['target'], lines)]
+    results = map(evalb.compare, _clean(texts['target']), lines)
+    return [float(np.nan_to_num(evalb.summary([result]).f1())) for result in results]
 
 
 def _significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
     del config
-    of = lambda lines: resampling.counts(map(evalb.compare, texts['target'], lines))
+    golds = _clean(texts['target'])
+    of = lambda lines: resampling.counts(map(evalb.compare, golds, lines))
     return [resampling.paired_test(of(lines), of(other)) for other in others]
 
 

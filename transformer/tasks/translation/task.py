@@ -89,10 +89,11 @@ def pronoun_accuracy(translations: Sequence[str]) -> float:
 
 
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
-    """Computes sacreBLEU on dev."""
+    """Computes sacreBLEU on dev, of greedy search if the config's search draws at random."""
     texts, language = dataset.texts('dev'), trained.config.data.target_language
-    on_done = counting(progress, 'translations', len(texts['source']))
-    translations = translate(trained, texts['source'], on_cut=ignore_cut, on_done=on_done)
+    on_done, method = counting(progress, 'translations', len(texts['source'])), trained.config.decode.method
+    method = 'greedy' if method == 'sample' else method
+    translations = translate(trained, texts['source'], method=method, on_cut=ignore_cut, on_done=on_done)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 

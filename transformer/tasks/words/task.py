@@ -27,19 +27,19 @@ SHOWN = 5
 
 
 def reading(config: Config) -> Reading:
-    """Returns the one field: a text whose pieces are words."""
+    """Returns the one field: a text whose pieces are words. Raises ConfigError if they are others."""
+    if config.data.tokenizer != 'words':
+        raise ConfigError(
+            f'data.tokenizer={config.data.tokenizer}: train.task=words counts words; choose words'
+        )
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> NoisyBatches:
     """Lays out sentences in rows, and draws words to leave out, windows and noise words."""
-    counts = getattr(dataset.codecs['text'], 'counts', None)
-    if counts is None:
-        raise ConfigError(
-            f'data.tokenizer={config.data.tokenizer}: train.task=words counts words; choose words'
-        )
-    of_words, train = sampling.frequencies(config, np.array(counts)), config.train
+    counts = np.array(dataset.codecs['text'].counts)
+    of_words, train = sampling.frequencies(config, counts), config.train
     rows = RowBatches(dataset.splits[split], config.data, train.microbatches, train.seed, split == 'train')
     draw = functools.partial(sampling.draw, config.words, of_words)
     return NoisyBatches(rows, draw, train.seed, split)
