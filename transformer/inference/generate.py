@@ -112,9 +112,11 @@ def as_pairs(pairs: object, argument: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def check_best(best: object) -> None:
-    """Raises ConfigError if `best` is no possible number of answers."""
+def check_best(best: object, most: int | float = math.inf, of: str = '') -> None:
+    """Raises ConfigError if `best` is no possible number of answers, at most the number of something."""
     _check_count('nbest', best, 1, math.inf)
+    if best > most:
+        raise ConfigError(f'nbest={best}: at most {most}, the number of {of}')
 
 
 def _check_count(name: str, value: object, low: int, high: int | float) -> None:

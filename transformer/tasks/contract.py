@@ -10,6 +10,10 @@ from jaxtyping import Float
 
 from transformer import files
 from transformer.config import Config
+from transformer.data.batches import Batches
+from transformer.progress import Progress, no_progress
+from transformer.runs.restore import Trained
+from transformer.training import split_sums
 
 
 class Hypothesis(NamedTuple):
@@ -146,6 +150,13 @@ class Task(NamedTuple):
 def bound_sums(sums: Callable, config: Config) -> Callable:
     """Binds `sums` to a config. Equal arguments give the same object, so compiled programs are reused."""
     return functools.partial(sums, config)
+
+
+def means_of(
+    trained: Trained, sums: Callable, rows: Batches, progress: Progress = no_progress
+) -> dict[str, float]:
+    """Computes a trained model's `sums` over the rows of a split, per unit of weight."""
+    return split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
 
 
 def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:

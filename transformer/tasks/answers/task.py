@@ -22,9 +22,9 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks.answers import squad_scores
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, means_of
 from transformer.tokens import EOS, Batch, Tokens
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 
 class Window(NamedTuple):
@@ -121,7 +121,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Computes the loss, exact match and F1. The output lines are the answers."""
     config, texts = trained.config, dataset.texts(split)
     rows = batches(config, dataset, split)
-    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    means = means_of(trained, sums, rows, progress)
     pairs = list(zip(texts['question'], texts['context'], strict=True))
     found = _answers(trained, pairs, 1, counting(progress, 'questions', len(pairs)))
     lines = [best[0].text for best in found]

@@ -15,10 +15,10 @@ from transformer.tasks import bootstrap
 from transformer.tasks import findings as shared
 from transformer.tasks.captions import scores
 from transformer.tasks.captions.captioner import caption
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums, watched
+from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of, watched
 from transformer.tasks.images.task import reading_with_text
 from transformer.tasks.translation import bleu
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 with epy.lazy_imports():
     from transformer.tasks.captions import draw
@@ -56,7 +56,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
     lines, entry = write_captions(trained, dataset, split, progress, **decode)
     rows = row_batches(config, dataset, split)
-    means = split_sums.means(bound_sums(losses.written_sums, config), trained.params, rows, progress)
+    means = means_of(trained, losses.written_sums, rows, progress)
     return Scored(means | entry, {'decode': decode}, lines)
 
 

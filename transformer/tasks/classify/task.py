@@ -8,7 +8,7 @@ import numpy as np
 from absl import logging
 from jaxtyping import Array, Float
 
-from transformer.config import Config, ConfigError
+from transformer.config import Config
 from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Columns, Label, Number, Reading
@@ -23,9 +23,9 @@ from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
 from transformer.tasks.commands import check_own_classes
-from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Shown, Task, means_of
 from transformer.tokens import Batch, Tokens
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 
 def reading(config: Config) -> Reading:
@@ -57,9 +57,7 @@ def _outputs(
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss and the scores of classes or numbers. The output lines are the answers."""
     config, examples = trained.config, dataset.splits[split]
-    means = split_sums.means(
-        bound_sums(sums, config), trained.params, row_batches(config, dataset, split), progress
-    )
+    means = means_of(trained, sums, row_batches(config, dataset, split), progress)
     texts, gold = dataset.texts(split)['text'], examples.fields['label'].values
     outputs = _predict(trained, texts, counting(progress, 'texts', len(texts)))
     if config.classify.output == 'number':
@@ -107,11 +105,8 @@ def classify(
 ) -> list[list[Hypothesis]]:
     """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
     check_own_classes(classes)
-    check_best(best)
     number = trained.config.classify.output == 'number'
-    size = 1 if number else trained.codecs['label'].size
-    if best > size:
-        raise ConfigError(f'nbest={best}: the model has {size} {"number" if number else "classes"}')
+    check_best(best, *((1, 'numbers') if number else (trained.codecs['label'].size, 'classes')))
     texts = as_texts(texts, 'texts')
     _warn_of_columns(trained.config, texts, first)
     outputs = _predict(trained, texts, on_done, first)

@@ -19,12 +19,12 @@ from transformer.nn.encoders import LOG_SCALE_BOUNDS
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of
 from transformer.tasks.contrastive import scores, vectors
 from transformer.tasks.images.augmentation import augment_rows
 from transformer.tasks.images.task import reading_with_text
 from transformer.tokens import EOS, Batch
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 SHOWN = 4  # images that are shown with their nearest texts after a training
 
@@ -79,7 +79,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     Each output line is the text of the split that is nearest to the row's image.
     """
     rows, texts = batches(trained.config, dataset, split), dataset.texts(split)['text']
-    means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    means = means_of(trained, sums, rows, progress)
     pixels = dataset.splits[split].fields['image'].values
     image_rows, image_of = distinct(map(bytes, pixels))
     text_rows, text_of = distinct(texts)

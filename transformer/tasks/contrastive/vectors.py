@@ -221,10 +221,8 @@ def _nearest(
 
     Without queries, the candidates are not computed, and `names` are taken for theirs.
     """
-    check_best(best)
     names, of_names = candidates() if len(queries) else (names, None)
-    if best > len(names):
-        raise ConfigError(f'nbest={best}: at most {len(names)}, the number of {kind} to choose from')
+    check_best(best, len(names), f'{kind} to choose from')
     rows = (of_names @ query for query in queries)
     order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)
     return [[Hypothesis(names[i], float(row[i])) for i in first.tolist()] for row, first in order]
@@ -267,9 +265,7 @@ def classify(
     """
     del first  # errors name the file, not its number
     names = _class_names(classes)
-    check_best(best)
-    if best > len(names):
-        raise ConfigError(f'nbest={best}: at most {len(names)}, the number of classes')
+    check_best(best, len(names), 'classes')
     pixels = image_files.read_all(paths, image_type(trained.config))
     probabilities = zero_shot(trained, pixels, names, on_done) if pixels else []
     order = [np.argsort(-row, kind='stable')[:best].tolist() for row in probabilities]

@@ -18,11 +18,11 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks import gaps
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of
 from transformer.tasks.denoise import noise
 from transformer.tasks.denoise.fill import fill, last_sentinel, log_p
 from transformer.tasks.language.task import reading
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -55,7 +55,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the targets and, if the text's source can make gaps, the forms chosen for them."""
     rows, options = batches(trained.config, dataset, split), trained.config.denoise
-    scores = split_sums.means(bound_sums(losses.written_sums, trained.config), trained.params, rows, progress)
+    scores = means_of(trained, losses.written_sums, rows, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
     return Scored(
         scores | gaps.score(filled), {'denoise': dataclasses.asdict(options)}, gaps.complete(filled)

@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath, epy
 from jaxtyping import Array, Float, UInt8
 
-from transformer.config import Config, ConfigError
+from transformer.config import Config
 from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading, Text
@@ -22,11 +22,11 @@ from transformer.runs.restore import Trained
 from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.commands import check_own_classes
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, means_of
 from transformer.tasks.images import scores
 from transformer.tasks.images.augmentation import augmented
 from transformer.tokens import Batch
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 with epy.lazy_imports():
     from transformer.tasks.images import looks
@@ -79,7 +79,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     """Computes loss, accuracy and calibration. The output lines are each image's likeliest class."""
     config, labels = trained.config, trained.codecs['label']
     rows = batches(config, dataset, split)
-    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    means = means_of(trained, sums, rows, progress)
     fields = dataset.splits[split].fields
     values, gold = fields['image'].values, fields['label'].values
     on_done = counting(progress, 'classes', len(values))
@@ -119,9 +119,7 @@ def classify(
     """Returns the likeliest classes of image files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
     check_own_classes(classes)
-    check_best(best)
-    if best > trained.config.images.classes:
-        raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
+    check_best(best, trained.config.images.classes, 'classes')
     size = image_type(trained.config)
     return likeliest(trained, images.read_all(paths, size), best, on_done)
 

@@ -21,10 +21,10 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import bootstrap
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Task, means_of
 from transformer.tasks.labelling import conlleval
 from transformer.tokens import Batch, Tokens
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 
 def reading(config: Config) -> Reading:
@@ -55,7 +55,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     output lines are the tags of each sentence.
     """
     rows = row_batches(trained.config, dataset, split)
-    means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    means = means_of(trained, sums, rows, progress)
     sentences = [line.split(' ') if line else [] for line in dataset.texts(split)['text']]
     names, numbers = trained.codecs['tags'].names, dataset.splits[split].fields['tags']
     gold = [[names[tag - 1] for tag in numbers[i][numbers[i] > 0]] for i in range(len(numbers))]

@@ -20,12 +20,12 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
 from transformer.tasks import gaps
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tasks.masked.pairs import Chunks
 from transformer.tasks.masked.predict import embed, fill, gapped, predictions
 from transformer.tokens import Batch
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 
 def reading(config: Config) -> Reading:
@@ -101,7 +101,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
     rows = batches(trained.config, dataset, split)
-    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    scores = means_of(trained, sums, rows, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
     how = {'masked': dataclasses.asdict(trained.config.masked)}
     del how['masked']['pool']

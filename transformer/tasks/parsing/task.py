@@ -15,12 +15,11 @@ from transformer.data.fields import Reading, Text, Tree
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, means_of
 from transformer.tasks.parsing import evalb, resampling
 from transformer.tasks.parsing.parser import escaped_words, parse, parses
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation import translator
-from transformer.training import split_sums
 
 MANY_REPAIRED = 0.05  # the share of outputs
 
@@ -43,7 +42,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     hypotheses = parses(trained, golds.words, golds.tags, on_cut=on_cut, on_done=on_done)
     found = [best[0] for best in hypotheses]
     rows = translation.batches(config, dataset, split)
-    means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
+    means = means_of(trained, translation.sums, rows, progress)
     lines = [trees.bracketed(parsed.tree) for parsed in found]
     repairs = collections.Counter()
     for parsed in found:

@@ -13,11 +13,10 @@ from transformer.data.text_pairs import Prefixed, References, prefixed, referenc
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings
-from transformer.tasks.contract import Measure, Scored, Shown, bound_sums, watched
+from transformer.tasks.contract import Measure, Scored, Shown, means_of, watched
 from transformer.tasks.text_to_text import scores, writer
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import hypotheses, ignore_cut, translate, warn_of_cut
-from transformer.training import split_sums
 
 OPTION = 'text_to_text.prefix'
 SHOWN = 300  # characters of a source that is shown
@@ -65,7 +64,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     prompts = [one.prompt for one in asked]
     lines = translate(trained, prompts, on_cut=on_cut, on_done=on_done, **decode)
     rows = batches(config, dataset, split)
-    means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
+    means = means_of(trained, translation.sums, rows, progress)
     return Scored(means | scores.score(asked, lines), {'decode': decode}, lines)
 
 

@@ -17,12 +17,12 @@ from transformer.data.generated.grammar import sentences as grammar
 from transformer.inference import generate, likelihood
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
-from transformer.tasks.contract import CUT, Likelihood, Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import CUT, Likelihood, Measure, Scored, Shown, Task, means_of
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
 from transformer.tasks.translation.diagnose import diagnose
 from transformer.tasks.translation.translator import cut, hypotheses, ignore_cut, translate, warn_of_cut
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 with epy.lazy_imports():
     from transformer.inference import attention_figures
@@ -59,7 +59,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     on_done = counting(progress, 'translations', len(texts['source']))
     translations = translate(trained, texts['source'], on_cut=on_cut, on_done=on_done, **decode)
     rows = batches(config, dataset, split)
-    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    means = means_of(trained, sums, rows, progress)
     source_language, target_language = config.data.source_language, config.data.target_language
     progress('BLEU', 0, 0)
     scores = {

@@ -11,10 +11,9 @@ from transformer.data.spellings import Spellings, comparable, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings
-from transformer.tasks.contract import Measure, Scored, bound_sums
+from transformer.tasks.contract import Measure, Scored, means_of
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import hypotheses, ignore_cut, translate, warn_of_cut
-from transformer.training import split_sums
 
 BEST = 3  # hypotheses of which one must be right
 
@@ -36,7 +35,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     on_cut = functools.partial(warn_of_cut, split=split)
     translations = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
     rows = translation.batches(config, dataset, split)
-    means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
+    means = means_of(trained, translation.sums, rows, progress)
     right = list(map(_right, texts['target']))
     written = [[comparable(hypothesis.text) for hypothesis in of_text] for of_text in translations]
     first = [of_text[0] for of_text in written]

@@ -17,10 +17,10 @@ from transformer.nn import ensemble, models
 from transformer.progress import Progress, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks import findings as shared
-from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of
 from transformer.tasks.words import sampling, vectors
 from transformer.tokens import Batch
-from transformer.training import losses, split_sums
+from transformer.training import losses
 
 # Words whose neighbours are shown after a training.
 SHOWN = 5
@@ -61,9 +61,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss per prediction. The output lines are empty: the vectors are in the checkpoint."""
     config = trained.config
-    means = split_sums.means(
-        bound_sums(sums, config), trained.params, batches(config, dataset, split), progress
-    )
+    means = means_of(trained, sums, batches(config, dataset, split), progress)
     return Scored({'loss': means['loss']}, {}, [])
 
 
