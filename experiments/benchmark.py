@@ -31,7 +31,7 @@ from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, has
 from transformer.config.declare import has_meaning
-from transformer.nn import cost
+from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 
@@ -131,6 +131,8 @@ def benchmark_decode(call: Call) -> None:
         raise ConfigError('--workdir and --input: give both or neither')
     if flags.workdir is not None:
         trained, origin = restore.load(Run.open(flags.workdir))
+        if not has(trained.config, 'pair'):
+            raise ConfigError(f'--workdir={flags.workdir}: only models of pairs of texts are compared')
         rows = search.read_rows(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
@@ -170,11 +172,15 @@ def _accelerator_sizes(file: str, changes: Mapping[str, object]) -> dict[str, ob
 
 def _size(config: Config) -> str:
     """Describes an update's batch."""
-    rows, length = len(jax.tree.leaves(updates.full_batch(config))[0]), cost.row_length(config)
+    batch = updates.full_batch(config)
+    rows, parts = len(jax.tree.leaves(batch)[0]), []
     if has(config, 'image'):
-        return f'{rows} images of {length} positions'
-    sides = ' a side' if has(config, 'pair') else ''
-    return f'{rows} x {length} tokens{sides}, {config.model.vocab_size:,} pieces'
+        parts = [f'{config.images.positions} positions of an image']
+    if texts := [batch[field].tokens.shape[1] for field in models.fields(config) if field in batch]:
+        sides = ' a side' if len(texts) == 2 and texts[0] == texts[1] else ''
+        lengths = ' + '.join(map(str, dict.fromkeys(texts)))
+        parts.append(f'{lengths} tokens{sides}, {config.model.vocab_size:,} pieces')
+    return f'{rows} x {" and ".join(parts)}'
 
 
 def _accelerator_config(call: Call) -> tuple[str, Mapping[str, object], Config]:
@@ -225,7 +231,8 @@ def benchmark_tpu(call: Call) -> None:
     if not _has_compiler():
         return
     tpu.prepare()
-    if not has(config, 'writes'):
+    if not has(config, 'writes') or has(config, 'image'):
+        print('no search: the model writes nothing from a text')
         sentences = []
     what = f'{file}, an update of {_size(config)}, {config.model.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
@@ -251,7 +258,8 @@ def benchmark_tpu(call: Call) -> None:
             for name, (cost, flops) in costs.items()
         }
         report[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
-    write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
+        # After each, because a compilation takes minutes.
+        write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
 
 
 def benchmark_peers(call: Call) -> None:

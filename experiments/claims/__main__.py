@@ -3,7 +3,7 @@
     python -m experiments.claims [NAME...] [--output=FOLDER]
     python -m experiments.claims [NAME...] --check
 
-Most claims take a few minutes on two CPU cores, a few up to three quarters of an hour. `--check` measures
+Most claims take a minute or two on two CPU cores, the longest three quarters of an hour. `--check` measures
 nothing: it verifies in git's history that criteria were committed before their first results, and not changed
 after them.
 """
@@ -42,6 +42,8 @@ def run(call: Call) -> None:
             raise ConfigError(f'{name!r}: no such claim; choose from {", ".join(CLAIMS)}')
     names = list(dict.fromkeys(call.words) or CLAIMS)
     if call.flags.check:
+        if call.flags['output'].present:
+            raise ConfigError('--output: --check reads the committed results and writes nothing')
         check(names)
         return
     folder = pathlib.Path(call.flags.output)

@@ -12,6 +12,8 @@ from transformer.config import ConfigError
 
 FOLDER = pathlib.Path(__file__).parent
 RESULTS = FOLDER.parent / 'results' / 'claims'
+# Folders of experiments whose code claims use.
+_SHARED = ('tables', 'sweeps', 'speed')
 # Claims that were measured again after a change of the criterion: the last commit whose result does not
 # count, and what was changed.
 SUPERSEDED = {
@@ -145,7 +147,7 @@ class _Git:
         if not short:
             return f'measured by {commit[:7]}, not in this history' if commit else 'measured by unknown code'
         own = [f'{module}.py' for module in sorted(self._used(name, set()))]
-        paths = [*own, ':/transformer', ':/experiments/tables', ':/experiments/sweeps', ':/configs']
+        paths = [*own, ':/transformer', ':/configs', *(f':/experiments/{one}' for one in _SHARED)]
         same = not self._run('diff', '--name-only', commit, '--', *paths).strip()
         edited = ' with uncommitted changes' if revision.endswith('+') else ''
         if same and not edited:

@@ -1,1 +1,1 @@
-"""Compiled programs: their FLOPs, bytes, memory, loop steps and compilation times."""
+"""Compiled programs: their FLOPs, bytes, memory, loop steps and seconds."""

@@ -259,7 +259,11 @@ class Estimate(NamedTuple):
 
 
 def estimate(topology: str, accumulate: Sequence[int], config: Config) -> Estimate:
-    """Estimates an update: the fastest among values of `train.accumulate`, or with the config's own."""
+    """Estimates an update: the fastest among values of `train.accumulate`, or with the config's own.
+
+    Raises:
+      ConfigError: it fits into the memory with none of them.
+    """
     devices = devices_of(topology)
     chip = chip_of(topology, devices[0])
 
@@ -268,8 +272,15 @@ def estimate(topology: str, accumulate: Sequence[int], config: Config) -> Estima
         chunks = configs.with_accumulation(config, devices[0].platform, len(devices)).train.accumulate
         return Estimate(roofline(costs, chip)['cycles'], needed(costs) / 2**30, chunks)
 
-    tried = [configs.replace(config, {'train.accumulate': chunks}) for chunks in accumulate] or [config]
-    return min(map(of, tried))
+    found, refused = [], None
+    for tried in [configs.replace(config, {'train.accumulate': chunks}) for chunks in accumulate] or [config]:
+        try:
+            found.append(of(tried))
+        except ConfigError as error:
+            refused = error
+    if not found:
+        raise refused
+    return min(found)
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None, once: float | None = None) -> Iterator[str]:

@@ -42,6 +42,8 @@ def complexity(call: Call) -> None:
     if flags.d_model % (2 * layers.D_K):
         raise ConfigError(f'--d_model={flags.d_model}: must be a multiple of {2 * layers.D_K}')
     if flags.result is not None:
+        if ignored := [name for name in ('d_model', 'longest', 'memory_gib') if flags[name].present]:
+            raise ConfigError(f'--{ignored[0]}: what --result holds is measured already')
         if not pathlib.Path(flags.result).is_file():
             raise ConfigError(f'--result={flags.result}: no such file')
         earlier = files.read_json(pathlib.Path(flags.result), SHAPE)

@@ -72,6 +72,8 @@ def count(folder: pathlib.Path) -> None:
     """
     sweep = _read(folder)
     base, split = sweep.base_row(), sweep.table.split
+    if 'bleu' not in {each.measure.name for each in sweep.scores}:
+        raise ConfigError(f'{folder}: its outputs have no BLEU')
     references = differences.read_texts(base.counted[0].folder, split)['target']
     outputs = {run.pair: differences.read_output(run, split, len(references)) for run in base.counted}
     counted = {
@@ -105,6 +107,7 @@ def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
             if entry.get('split') == split:
                 evaluated.setdefault(name.removeprefix(f'{split}.'), {})[run.pair] = entry
     measures = [each.measure for each in sweep.scores]
+    headings = [measure.heading for measure in measures]
 
     def of_entries(rows: Mapping[str, Mapping[int, Mapping]]) -> dict[str, list[BySeed]]:
         return {name: [_by_seed(entries, measure) for measure in measures] for name, entries in rows.items()}
@@ -112,8 +115,8 @@ def sections(folder: pathlib.Path = COMMITTED) -> list[Section]:
     left_out = ', '.join(row.row.name for row in sweep.rows if row.row.name not in trained)
     notes = [f'Without a finished run that is scored as base: {left_out}.'] if left_out else []
     found = [
-        _section('Base and what is trained otherwise', of_entries(trained), ('PPL', 'BLEU'), notes),
-        _section('Base with another checkpoint or search', of_entries(evaluated), ('PPL', 'BLEU')),
+        _section('Base and what is trained otherwise', of_entries(trained), headings, notes),
+        _section('Base with another checkpoint or search', of_entries(evaluated), headings),
     ]
     if (folder / FILE).exists():
         rules = files.read_json(folder / FILE, {'*': {'*': float}})

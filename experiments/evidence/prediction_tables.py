@@ -164,7 +164,7 @@ def _sealed() -> Section:
         f'Sealed on {content["date"]}: {content["quantity"]}. Base has {content["base_perplexity"]}.',
         content['how'],
         content['known'],
-        f'Open, because no small training has them: {unpredicted}.',
+        f'Open on that day, because no small training had them: {unpredicted}.',
     ]
     return Section('Sealed predictions', table('row', rows, *headings), notes)
 

@@ -86,7 +86,10 @@ def _last_evaluations(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, int
     for line in lines:
         key, step = (f'{line["run"]}-{int(line["set"])}', int(line['seed'])), int(line['step'])
         if key not in last or step > last[key]['step']:
-            last[key] = {'step': step, **{name: float(line[column]) for column, name in _COLUMNS.items()}}
+            last[key] = {
+                'step': step,
+                **{name: round(float(line[column]), 4) for column, name in _COLUMNS.items()},
+            }
     return last
 
 

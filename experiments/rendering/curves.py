@@ -74,7 +74,12 @@ def _y(loss: float, limits: tuple[float, float]) -> float:
 
 
 def _line(curve: Curve, steps: tuple[float, float], losses: tuple[float, float]) -> str:
-    points = ' '.join(f'{_x(step, steps):.1f},{_y(loss, losses):.1f}' for step, loss in curve)
+    places = [(_x(step, steps), _y(loss, losses)) for step, loss in curve]
+    if len(places) == 1:
+        # A line of a single point would be invisible.
+        [(x, y)] = places
+        places = [(x - 2, y), (x + 2, y)]
+    points = ' '.join(f'{x:.1f},{y:.1f}' for x, y in places)
     return f'<polyline points="{points}"/>'
 
 

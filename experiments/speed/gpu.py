@@ -9,7 +9,7 @@ from experiments.speed import interleaved, subprocesses, training, updates
 from transformer import config as configs
 from transformer import parallel
 from transformer.cli.terminal import fold
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, has
 from transformer.nn import cost
 
 # Changes of a model with `train.prng=rbg`. Each compiles for a minute or two.
@@ -20,7 +20,10 @@ VARIANTS = {
     'remat': {'model.remat': True},
 }
 # NVIDIA's data sheets: dense products of bfloat16 (the T4: float16) per second.
-PEAKS = {'H200': 989e12, 'H100': 989e12, 'A100': 312e12, 'L4': 121e12, 'T4': 65e12}
+PEAKS = {
+    'H200': 989e12, 'H100 PCIe': 756e12, 'H100 NVL': 835e12, 'H100': 989e12, 'A100': 312e12, 'L4': 121e12,
+    'T4': 65e12,
+}  # fmt: skip
 
 
 def prepare() -> None:
@@ -30,8 +33,18 @@ def prepare() -> None:
 
 def peak_of(kind: str) -> float | None:
     """Returns the peak FLOPs per second of a GPU such as `NVIDIA H200`, or None if it is not known."""
-    words = kind.replace('-', ' ').split()
-    return next((peak for name, peak in PEAKS.items() if name in words), None)
+    words = f' {kind.replace("-", " ")} '
+    return next((peak for name, peak in PEAKS.items() if f' {name} ' in words), None)
+
+
+def _unlike_pytorch(config: Config) -> str:
+    """Names an option that PyTorch's Transformer does not have, with its value, or returns ''."""
+    m, width = config.model, config.model.d_model // config.model.h
+    theirs = {
+        'norm': 'post', 'norm_type': 'layernorm', 'activation': 'relu', 'd_k': width, 'd_v': width,
+        'positions': 'sinusoidal', 'tie_embeddings': 'all', 'biases': 'all',
+    }  # fmt: skip
+    return next((f'model.{k}={getattr(m, k)}' for k, value in theirs.items() if getattr(m, k) != value), '')
 
 
 def measure(config: Config, name: str, variants: Sequence[str], rounds: int, count: int) -> dict[str, object]:
@@ -43,6 +56,8 @@ def measure(config: Config, name: str, variants: Sequence[str], rounds: int, cou
     """
     if unknown := [variant for variant in variants if variant not in VARIANTS]:
         raise ConfigError(f'--variants={unknown[0]}: choose from {", ".join(VARIANTS)}')
+    if not has(config, 'pair') or config.model.kind != 'transformer':
+        raise ConfigError(f'--config={name}: only Transformers of pairs of texts are timed')
     if parallel.platform() != 'gpu' or parallel.device_count() != 1:
         found = f'{parallel.device_count()} x {parallel.platform()}'
         raise ConfigError(f'needs one GPU, found {found}; CUDA_VISIBLE_DEVICES=0 chooses the first')
@@ -52,10 +67,12 @@ def measure(config: Config, name: str, variants: Sequence[str], rounds: int, cou
     print(fold(f'{what}, {config.model.dtype}; {kind}, {rounds} rounds of {count}'), flush=True)
     sides, memory = {}, {}
     with contextlib.ExitStack() as stack:
-        if importlib.util.find_spec('torch'):
+        theirs = None
+        if other := _unlike_pytorch(config):
+            print(f'PyTorch: skipped, its model has no {other}')
+        elif importlib.util.find_spec('torch'):
             theirs = subprocesses.start(stack, training.pytorch, config, [batch], config.model.dtype, 'cuda')
         else:
-            theirs = None
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
         for variant in variants:
             own = configs.replace(config, {'train.prng': 'rbg'} | VARIANTS[variant])

@@ -56,11 +56,12 @@ def print_number(
 
 
 def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) -> None:
-    """Prints a result of `compare`; `aims` are the least ratios of our speed to a peer's, by its name."""
+    """Prints a result of `compare`; `aims` are the least ratios of the first side's speed to a peer's."""
+    first = next(iter(comparison[f'{unit}_per_second']))
     for name, speed in comparison[f'{unit}_per_second'].items():
         print_number(name, speed, f'{unit}/s')
     for name, ratio in comparison['ratios'].items():
-        print_number(f'ours / {name}', ratio['ratio'], 'times', least=aims.get(name))
+        print_number(f'{first} / {name}', ratio['ratio'], 'times', least=aims.get(name))
         print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
 
 

@@ -22,6 +22,7 @@ from experiments.speed import gpu, interleaved, matrix_products, search, subproc
 from transformer import config as configs
 from transformer import parallel
 from transformer.nn import cost, models
+from transformer.runs import restore
 from transformer.tokens import Tokens
 
 PEERS = ['PyTorch, float32', 'PyTorch, bfloat16', 'PyTorch, float32, heap kept']
@@ -213,7 +214,12 @@ def test_an_updates_size():
     pairs = configs.resolve(configs.config_dict({**SMALL, **small, 'data.batching': 'packed'}))
     assert benchmark._size(pairs) == '16 x 8 tokens a side, 300 pieces'
     images = configs.resolve(benchmark._config_of_file('vit_pictures'))
-    assert benchmark._size(configs.replace(images, {'images.size': 8})) == '832 images of 5 positions'
+    small_images = configs.replace(images, {'images.size': 8})
+    assert benchmark._size(small_images) == '832 x 5 positions of an image'
+    captions = configs.resolve(benchmark._config_of_file('captions_pictures'))
+    assert ' x 65 positions of an image and 36 tokens, ' in benchmark._size(captions)
+    t5 = configs.resolve(benchmark._config_of_file('t5_grammar'))
+    assert ' x 64 + 14 tokens, ' in benchmark._size(t5)
 
 
 def test_a_pass_is_an_update_with_each_batch(monkeypatch):
@@ -354,7 +360,8 @@ def test_gpu(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ('kind', 'peak'),
-    [('NVIDIA H200', 989e12), ('NVIDIA A100-SXM4-40GB', 312e12), ('Tesla T4', 65e12), ('NVIDIA L40S', None)],
+    [('NVIDIA H200', 989e12), ('NVIDIA A100-SXM4-40GB', 312e12), ('Tesla T4', 65e12), ('NVIDIA L40S', None)]
+    + [('NVIDIA H100 PCIe', 756e12), ('NVIDIA H100 NVL', 835e12), ('NVIDIA H100 80GB HBM3', 989e12)],
 )
 def test_peaks_of_gpus(kind, peak):
     assert gpu.peak_of(kind) == peak
@@ -389,6 +396,30 @@ def test_decode(monkeypatch, tmp_path, capsys, installed):
     assert list(found['ratios']) == list(found['same']) == others == started
     # The same weights give the same outputs; int8 rounds them.
     assert all(found['same'][name] == 32 for name in others if 'int8' not in name)
+
+
+def test_searches_of_pairs_alone_are_compared(monkeypatch, tmp_path, capsys):
+    config = configs.resolve(benchmark._config_of_file('gpt_grammar'))
+    monkeypatch.setattr(benchmark.Run, 'open', lambda folder: folder)
+    monkeypatch.setattr(benchmark.restore, 'load', lambda run: (restore.Trained(config, {}, {}), None))
+    (tmp_path / 'lines').write_text('a\n')
+    call = ['benchmark', 'decode', '--workdir=runs/gpt', f'--input={tmp_path / "lines"}']
+    assert benchmark.main(call) == 2
+    assert '--workdir=runs/gpt: only models of pairs' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('changes', 'named'),
+    [({}, ''), ({'model.norm': 'pre'}, 'model.norm=pre'), ({'model.d_k': 8}, 'model.d_k=8')],
+)
+def test_pytorch_is_timed_where_it_has_the_model(changes, named):
+    assert gpu._unlike_pytorch(configs.resolve(configs.config_dict(changes))) == named
+
+
+def test_a_ratio_is_of_the_first_side(capsys):
+    seconds = {'flash': [1.0, 1.0], 'full': [2.0, 2.0]}
+    interleaved.print_comparison(interleaved.compare(seconds, 10), 'tokens', {})
+    assert 'flash / full' in capsys.readouterr().out
 
 
 def test_a_function_in_a_process_of_its_own():
@@ -466,6 +497,8 @@ def test_the_peer_has_our_size():
         (['train', '--models=none'], '--models=none'),
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
+        (['gpu', '--config=configs/vit_pictures.py'], 'pairs of texts'),
+        (['gpu', '--config=configs/gpt_grammar.py'], 'pairs of texts'),
         (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
         (['peers', '--peers=none'], '--peers=none'),
         (['peers', '--chunks=0'], '--chunks=0'),

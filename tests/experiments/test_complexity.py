@@ -237,6 +237,12 @@ def test_a_result_is_shown_again(measured, tmp_path, capsys):
     assert 'Table 1, measured' in capsys.readouterr().out
 
 
+def test_what_a_result_holds_is_not_measured_otherwise(measured, tmp_path, capsys):
+    call = ['complexity', f'--result={measured / "complexity.json"}', f'--output={tmp_path}', '--longest=1024']
+    assert complexity.main(call) == 2
+    assert '--longest' in capsys.readouterr().err
+
+
 def test_a_result_of_which_nothing_ran_is_shown(measured, tmp_path):
     found = json.loads((measured / 'complexity.json').read_text())
     for record in (*found['layers'], *found['kernels']):

@@ -679,7 +679,7 @@ def test_learning_curves_share_their_axes():
     axes, *plots = svg.find('defs/g'), *svg.findall('g')
     x, y = 192 * 5 / 110, 106 * 0.1 / 2.2
     ends = f'{34 + x:.1f},{20 + y:.1f} {226 - x:.1f},{126 - y:.1f}'
-    assert points(axes.find('g')) == points(plots[0]) == [ends] and points(plots[1]) == ['130.0,73.0']
+    assert points(axes.find('g')) == points(plots[0]) == [ends] and points(plots[1]) == ['128.0,73.0 132.0,73.0']
     assert [plot.find('text').text for plot in plots] == ['base', 'lr$x_$ < 1']
     assert [plot.find('use').get('href') for plot in plots] == ['#axes'] * 2
     labels = [text.text for text in axes.iter('text')]
@@ -713,7 +713,7 @@ def test_ticks_are_round_numbers(low, high, ticks):
 
 def test_curves_of_one_point():
     page = curves.learning_curves({'base': [[(0, 0.0)]]}, 'base')
-    assert '<polyline points="130.0,73.0"/>' in page
+    assert '<polyline points="128.0,73.0 132.0,73.0"/>' in page
     assert curves.learning_curves({'base': []}, 'base').startswith('<p>No learning curves')
 
 

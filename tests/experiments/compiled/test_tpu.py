@@ -170,6 +170,16 @@ def test_the_fastest_accumulation_is_estimated(monkeypatch):
     # By default the fewest chunks of at most 6,144 positions of base.
     assert tpu.estimate('v5e:1x1', (), config) == (5.0, 1.0, 4)
 
+    def narrow(config, devices):
+        if config.train.accumulate < 4:
+            raise ConfigError('does not fit')
+        return config
+
+    monkeypatch.setattr(tpu, 'compile_update', narrow)
+    assert tpu.estimate('v5e:1x1', (1, 2, 4), config) == (5.0, 1.0, 4)
+    with pytest.raises(ConfigError, match='does not fit'):
+        tpu.estimate('v5e:1x1', (1, 2), config)
+
 
 @pytest.mark.parametrize(
     ('positions', 'width', 'devices', 'chunks'),
