@@ -93,6 +93,19 @@ def test_errors_of_what_is_read_meanwhile_name_no_output(tmp_path, error):
     assert names(tmp_path) == []
 
 
+def test_a_name_that_is_too_long_is_the_users_own(tmp_path):
+    name = 'a' * 250  # with more around it while it is unfinished
+    with pytest.raises(OSError) as caught:
+        files.write_bytes(tmp_path / name, b'')
+    assert caught.value.filename == str(tmp_path / name) and names(tmp_path) == []
+
+
+def test_short_names_of_any_bytes():
+    assert files.short_name('\udcff.py') == '\udcff.py'
+    long = files.short_name('\udcff' * 300)
+    assert len(long) <= files.LONGEST_NAME and long != files.short_name('\udcfe' * 300)
+
+
 def test_a_full_disk_names_the_file(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -48,10 +48,11 @@ def readable_name(path: Path) -> str:
 
 def short_name(name: str) -> str:
     """Returns a file's name or, if it can be too long for a file system, its beginning and its hash."""
-    if len(name.encode()) <= LONGEST_NAME:
+    content = os.fsencode(name)
+    if len(content) <= LONGEST_NAME:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f'{name.encode()[: LONGEST_NAME - 13].decode(errors="ignore")}-{digest}'
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    return f'{content[: LONGEST_NAME - 13].decode(errors="ignore")}-{digest}'
 
 
 def temporary_name(path: Path) -> Path:
@@ -144,7 +145,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         raise
     finally:
         # A parent that is a file has been reported already.
-        with contextlib.suppress(NotADirectoryError):
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 

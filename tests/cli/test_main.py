@@ -879,6 +879,12 @@ def test_a_training_that_stops_early(capfd, texts, tmp_path):
     assert (tmp_path / 'w' / 'metrics.jsonl').read_text() == metrics
     # Where the learning rate ends is a part of what is learned.
     assert 'train.steps=20: at most 9,' in fails(capfd, *longer)
+    # With a floor it does not end.
+    opened = Run.open(tmp_path / 'w')
+    floor = configs.replace(opened.config, {'train.least_lr': 0.1})
+    more = configs.replace(floor, {'train.steps': 20, 'train.decay_steps': 20})
+    with pytest.raises(ConfigError, match='go on with --config.train.decay_steps=9'):
+        workdirs._check_options(dataclasses.replace(opened, config=floor), more)
     line = fails(capfd, *shorter[1:])
     assert 'train.steps=2: ' in line and '--config.train.decay_steps=9' in line
     line = fails(capfd, *shorter[1:], '--config.train.decay_steps=5')
@@ -1261,6 +1267,23 @@ def test_forced_scores_end_at_a_line_that_is_wrong(monkeypatch, capfdbinary, tra
     assert run.main(['run.py', 'score-pairs', f'--workdir={trained}']) == 2
     out, err = capfdbinary.readouterr()
     assert out.count(b'\n') == 2 and b'error: line 3: 1 column; expected source, target' in err
+
+
+def test_a_file_of_scores_keeps_what_it_held_until_all_lines_have_one(capfd, trained, tmp_path):
+    (tmp_path / 'lines').write_bytes(b'one\teins\nthree\n')
+    (tmp_path / 'scores').write_text('earlier\n')
+    call = ['run.py', 'score-pairs', f'--workdir={trained}', f'--input={tmp_path / "lines"}']
+    assert run.main([*call, f'--output={tmp_path / "scores"}']) == 2
+    assert 'line 2' in capfd.readouterr().err
+    assert (tmp_path / 'scores').read_text() == 'earlier\n'
+
+
+def test_files_whose_names_are_not_utf8_are_evaluated(trained, tmp_path, capfd):
+    source, reference = (tmp_path / os.fsdecode(name) for name in (b'\xff.en', b'\xfe.de'))
+    source.write_text('one\n')
+    reference.write_text('eins\n')
+    call = ['run.py', 'evaluate', f'--workdir={trained}', f'--source={source}', f'--reference={reference}']
+    assert run.main(call) == 0
 
 
 def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tmp_path):

@@ -16,11 +16,14 @@ import time
 
 import numpy as np
 import pytest
+from etils import epath
 
 from transformer.config import ConfigError, Data
 from transformer.data import build, cache, codec, vocabulary
-from transformer.data.fields import Reading, Text
+from transformer.data.fields import Example, Lines, Reading, Text
 from transformer.data.sources import reader
+from transformer.data.spellings import Spellings
+from transformer.data.text_pairs import References
 from transformer.data.tokenizers import foreign, sentence_piece
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -97,6 +100,11 @@ def test_arrays_hold_the_pieces_of_every_pair(data, tmp_path):
     assert isinstance(train.fields['source'].tokens, np.memmap)
 
 
+def test_a_cache_in_the_cloud_is_refused(data):
+    with pytest.raises(ConfigError, match='^gs://bucket/corpora: .*TRANSFORMER_CACHE'):
+        prepare(data, epath.Path('gs://bucket/corpora'))
+
+
 def test_raw_texts_are_kept_as_they_came(data, tmp_path):
     dataset = prepare(data, tmp_path / 'cache')
     assert dataset.texts('dev') == {'source': DEV[0], 'target': DEV[1]}
@@ -115,6 +123,23 @@ def test_scored_examples_in_the_training_text_are_counted(data, tmp_path, caplog
     with caplog.at_level(logging.WARNING):
         prepare(data, tmp_path / 'cache')
     assert 'data.dev: 1 of its 3 distinct examples' in caplog.text
+
+
+def test_blank_lines_between_documents_are_no_examples_of_train(tmp_path, caplog):
+    for name, text in {'train': 'a b\n\nc d\n', 'dev': 'e f\n\ng h\n', 'test': 'i\n\nj\n'}.items():
+        (tmp_path / f'{name}.en').write_text(text * 9)
+    data = Data(source='text', dir=str(tmp_path), language='en', dev='dev', tokenizer='words', pieces=7)
+    reading = Reading({'text': Lines('en', 'data.language')}, TEXT, any_length=True)
+    with caplog.at_level(logging.WARNING):
+        cache.prepare(data, reading, tmp_path / 'cache')
+    assert 'distinct' not in caplog.text
+
+
+def test_an_example_with_several_right_texts_is_found_by_the_first(tmp_path):
+    texts = {'question': Text(None), 'answer': References(None)}
+    row = Example({'question': 'Who?', 'answer': 'the dog\ta dog'}, {}, 1)
+    assert build._texts(Reading(texts, ()), row) == ('Who?', 'the dog')
+    assert Spellings(None).compared('dog\tHund\tHunt') == 'Hund'
 
 
 def test_files_that_read_as_each_others_language(data, tmp_path, caplog):
@@ -390,6 +415,27 @@ def test_a_damaged_beginning_is_made_again(data, tmp_path, monkeypatch, name, da
     (unfinished,) = (tmp_path / 'cache').iterdir()
     damage(unfinished / name)
     assert content(prepare(data, tmp_path / 'cache').folder) == whole
+
+
+def test_two_learned_tokenizers_survive_an_accident(data, tmp_path, monkeypatch):
+    """Both, although one is called otherwise in the end."""
+    separate, learned = changed(data, vocabulary='separate', pieces=290), []
+    train = build.vocabulary.train
+    monkeypatch.setattr(
+        build.vocabulary, 'train', lambda *how, **more: learned.append(1) or train(*how, **more)
+    )
+    whole = content(prepare(separate, tmp_path / 'other').folder)
+    assert len(learned) == 2
+
+    def stop(stage, done, total):
+        if stage == 'train':
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(separate, tmp_path / 'cache', progress=stop)
+    assert len(learned) == 4
+    assert content(prepare(separate, tmp_path / 'cache').folder) == whole
+    assert len(learned) == 4
 
 
 def test_an_unfinished_folder_is_checked_before_it_gets_its_name(data, tmp_path):
@@ -824,6 +870,9 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     broken = made.manifest | {'checksums': made.manifest['checksums'] | {'target.tokenizer.model': ''}}
     with pytest.raises(RuntimeError):
         codec.read_from(made.folder, broken)
+    # A run has its own copies, whatever became of the files.
+    lost = changed(data, vocabulary='separate', pieces=290, tokenizer_model='lost,gone')
+    assert prepare(lost, tmp_path / 'cache', given=made.codecs).codecs.keys() == made.codecs.keys()
     # The same from two files, without learning.
     for field in ('source', 'target'):
         (tmp_path / field).write_bytes(made.codecs[field].content)

@@ -71,6 +71,8 @@ def test_files_of_other_programs(tmp_path):
         (b'2 1\na \x00\x00\x80\x3fb \x00\x00', 'word 2'),
         (b'1 1\na \x00\x00\x80\x3f\nb \x00\x00\x80\x3f\n', 'more than 1'),
         (b'2 0\n', 'line 1'),
+        (b'a 1 1e39\n', 'line 1'),  # infinite in float32
+        (b'a 1 1_0\n', 'line 1'),
     ],
 )
 def test_damaged_files(tmp_path, content, named):

@@ -238,8 +238,8 @@ def test_a_result_is_shown_again(measured, tmp_path, capsys):
 
 
 def test_what_a_result_holds_is_not_measured_otherwise(measured, tmp_path, capsys):
-    call = ['complexity', f'--result={measured / "complexity.json"}', f'--output={tmp_path}', '--longest=1024']
-    assert complexity.main(call) == 2
+    call = ['complexity', f'--result={measured / "complexity.json"}', f'--output={tmp_path}']
+    assert complexity.main([*call, '--longest=1024']) == 2
     assert '--longest' in capsys.readouterr().err
 
 

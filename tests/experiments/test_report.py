@@ -679,7 +679,8 @@ def test_learning_curves_share_their_axes():
     axes, *plots = svg.find('defs/g'), *svg.findall('g')
     x, y = 192 * 5 / 110, 106 * 0.1 / 2.2
     ends = f'{34 + x:.1f},{20 + y:.1f} {226 - x:.1f},{126 - y:.1f}'
-    assert points(axes.find('g')) == points(plots[0]) == [ends] and points(plots[1]) == ['128.0,73.0 132.0,73.0']
+    assert points(axes.find('g')) == points(plots[0]) == [ends]
+    assert points(plots[1]) == ['128.0,73.0 132.0,73.0']
     assert [plot.find('text').text for plot in plots] == ['base', 'lr$x_$ < 1']
     assert [plot.find('use').get('href') for plot in plots] == ['#axes'] * 2
     labels = [text.text for text in axes.iter('text')]

@@ -278,8 +278,10 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
             verb = lambda trained, *arguments: scored(*arguments)
         try:
             tally = pairs.write(verb, trained, lines, output, line_progress(call, lines.total), **how)
-        except ConfigError as error:  # the lines before it keep their scores
-            wrong = error
+        except ConfigError as error:
+            if values.output is not None:
+                raise  # a file keeps what it held
+            wrong = error  # the lines before it keep their scores
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())
     if tally and not values.json:

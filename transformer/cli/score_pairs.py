@@ -150,8 +150,10 @@ def write(
                 for item in chunk:
                     scores = [next(scored) for _ in item.texts]
                     right = tally.add(item, [score.total for score in scores]) if contrast else None
-                    output.write(f'{format_line(item, scores, right, contrast, pieces)}\n'.encode())
-                output.flush()
+                    with files.naming(output):
+                        output.write(f'{format_line(item, scores, right, contrast, pieces)}\n'.encode())
+                with files.naming(output):
+                    output.flush()
     return tally if contrast else None
 
 

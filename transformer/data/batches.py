@@ -113,9 +113,10 @@ class RowBatches(Ordered):
     Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
     per row of `data.row_len` positions of the last text; *bucketed*, examples of similar lengths together
     (§5.1); or *padded*, examples in rows of one width, so that all batches have equally many. A batch has
-    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions of the last
-    text allow, but at least `microbatches`. A group's last batch ends in empty rows. Rows are wide enough for
-    the longest example, so that none is left out. Examples without texts have a row each.
+    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions allow, of
+    the last text or, if bucketed, of the widest, but at least `microbatches`. A group's last batch ends in
+    empty rows. Rows are wide enough for the longest example, so that none is left out. Examples without
+    texts have a row each.
 
     Args:
       positions: the number of positions of a row without texts.
@@ -135,6 +136,8 @@ class RowBatches(Ordered):
             self.groups = padded_rows(corpus, data, microbatches)
         else:
             self.groups = bucketed(corpus, data, microbatches)
+        # The most examples of a row, by group.
+        self._most = [int(np.diff(rows.offsets).max(initial=1)) for rows in self.groups]
         super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R ...']]:
@@ -150,7 +153,7 @@ class RowBatches(Ordered):
         members = rows.members[spans(rows.offsets[present], counts[exists])]
         batch = {name: lay(field, members, counts, rows.widths[name]) for name, field in self._ragged.items()}
         if self._dense:
-            filled = np.arange(max(np.diff(rows.offsets), default=1)) < counts[:, None]
+            filled = np.arange(self._most[group]) < counts[:, None]
             for name, field in self._dense.items():
                 values = np.zeros((*filled.shape, *field.values.shape[1:]), field.values.dtype)
                 values[filled] = field.values[members]

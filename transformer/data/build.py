@@ -53,8 +53,6 @@ def write(
     contents = codec_files.contents(codecs)
     for name, content in contents.items():
         files.write_bytes(folder / name, content, durable=True)
-    for path in [path for path in folder.iterdir() if path.name not in contents]:
-        path.unlink()
     also_in_train = {split: set() for split in scored}
     with (folder / DROPS).open('w', encoding='utf-8', newline='') as drops:
         splits = {}
@@ -73,6 +71,9 @@ def write(
                 'data.%s: %d of its %d distinct %s are in the training %s too',
                 split, len(examples), len(scored[split]), *kinds_of_data,
             )  # fmt: skip
+    # Learned tokenizers that are parts of one file now, after all that could be interrupted.
+    for path in [path for path in folder.glob(f'*{FILE}') if path.name not in contents]:
+        path.unlink()
     digest = codec_files.sha256(codecs)
     manifest = {
         **identity,
@@ -111,12 +112,13 @@ def _read_scored_splits(
     examples = {}
     for split in [split for split in origins if split != 'train']:
         rows = reader.rows(data, reading, split, reader.Report())
-        examples[split] = {_distinction(reading, row) for row in rows}
+        found = {_distinction(reading, row) for row in rows}
+        examples[split] = {one for one in found if any(map(str.strip, one))}  # no blank lines
     return examples
 
 
 def _texts(reading: Reading, row: Example) -> tuple[str, ...]:
-    return tuple(field.raw(row.values[name]) for name, field in reading.texts().items())
+    return tuple(field.compared(row.values[name]) for name, field in reading.texts().items())
 
 
 def _distinction(reading: Reading, row: Example) -> tuple[str, ...]:

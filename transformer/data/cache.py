@@ -69,6 +69,8 @@ def prepare(
       ConfigError: bad or too little data, or files that change meanwhile.
       OSError: the cache cannot be written.
     """
+    if '://' in os.fspath(cache):
+        raise ConfigError(f'{cache}: data is mapped into memory; set TRANSFORMER_CACHE to a local folder')
     reader.check(data, reading)
     if download:
         reader.READERS[data.source].prepare(data, reading)
@@ -96,7 +98,8 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
     alone = [*tokenizers.values()][:1] if len({one.sha256 for one in tokenizers.values()}) == 1 else []
     # A run with one tokenizer brings it for every text.
     given = {name: one for name in texts for one in ([tokenizers[name]] if name in tokenizers else alone)}
-    if data.tokenizer_model is not None:
+    # A run has its own copy.
+    if data.tokenizer_model is not None and not given.keys() >= texts.keys():
         given = read_given(data, [*texts]) | given
     for name, field in texts.items():
         plain = name in given and not any(piece.startswith(_BRACKET) for piece in _pieces(given[name]))

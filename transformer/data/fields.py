@@ -115,6 +115,10 @@ class Text(Field):
         del place
         return self.raw(value)
 
+    def compared(self, value: Any) -> str:
+        """Returns the text by which an example of dev or test is found among the training's."""
+        return self.raw(value)
+
     def learned(self, value: Any) -> Iterator[str]:
         """Yields the lines of a value that the tokenizer learns from."""
         yield from value.removesuffix('\n').split('\n') if self.whole else [self.raw(value)]

@@ -56,6 +56,10 @@ class Spellings(Text):
                 )
         return super().encode(name, codecs, rows)
 
+    def compared(self, value: str) -> str:
+        """Returns the first spelling, or the whole line if it has none."""
+        return next(iter(spellings(value)), value)
+
     def written(self, value: str, place: str) -> str:
         """Returns the first spelling."""
         del place

@@ -200,7 +200,7 @@ def _files_to_keep(manifest: Manifest) -> list[str]:
 def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
     """Returns the name and hash of each field's file, for the record of an evaluation."""
     return {
-        field: {'name': epath.Path(path).name, 'sha256': files.sha256(epath.Path(path))}
+        field: {'name': files.readable_name(epath.Path(path)), 'sha256': files.sha256(epath.Path(path))}
         for field, path in paths.items()
     }
 

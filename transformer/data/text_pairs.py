@@ -70,6 +70,10 @@ class References(Columns):
         del place
         return references(value)[0]
 
+    def compared(self, value: str) -> str:
+        """Returns the first reference."""
+        return references(value)[0]
+
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Turns the first references into pieces."""
         return Text.encode(self, name, codecs, rows)

@@ -2,7 +2,6 @@
 
 import gzip
 import logging
-import math
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Literal, NamedTuple
@@ -99,12 +98,20 @@ def _lines(
             parts = line.decode().rstrip().split(' ')
             width = width or len(parts) - 1
             # A word can contain blanks.
-            numbers = [float(part) for part in parts[-width:]] if width else []
+            numbers = [_number(part) for part in parts[-width:]] if width else []
         except ValueError:
             raise ConfigError(f'{path}: line {number}: not a word and its numbers in UTF-8') from None
-        if not width or len(parts) <= width or not all(map(math.isfinite, numbers)):
+        with np.errstate(over='ignore'):
+            vector = np.array(numbers, np.float32)
+        if not width or len(parts) <= width or not np.isfinite(vector).all():
             raise ConfigError(f'{path}: line {number}: needs a word and {width or "its"} finite numbers')
-        yield ' '.join(parts[:-width]), np.array(numbers, np.float32)
+        yield ' '.join(parts[:-width]), vector
+
+
+def _number(text: str) -> float:
+    if '_' in text:
+        raise ValueError(text)  # Python reads 1_0 as 10
+    return float(text)
 
 
 def _binary(

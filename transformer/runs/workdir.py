@@ -254,9 +254,10 @@ def _check_options(run: Run, config: Config) -> None:
         raise ConfigError(
             f'train.steps={train.steps}: at most {end}, after which the learning rate of {run.folder} is 0; '
             'choose another --workdir for a longer schedule'
-            if train.steps > end
-            else f'train.steps={train.steps}: {run.folder} lowers the learning rate until update {end}; stop '
-            f'earlier with --config.train.decay_steps={end}, or choose another --workdir'
+            if train.steps > end and not train.least_lr
+            else f'train.steps={train.steps}: {run.folder} lowers the learning rate until update {end}; '
+            f'{"go on" if train.steps > end else "stop earlier"} with --config.train.decay_steps={end}, or '
+            'choose another --workdir'
         )
     if changed:
         values = [f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items()]

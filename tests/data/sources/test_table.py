@@ -189,6 +189,8 @@ def test_squad(tmp_path):
         ({'question': 'Why?', 'context': 'A dog', 'answer': ()}, 2),
     ]
     half = json.dumps(content).replace('Why?', '\\ud83d')
-    for broken in ('{}', '[]', 'null', '{"data": [{"paragraphs": [{"qas": []}]}]}', '{"data": 3}', '{', half):
+    far = json.dumps(content).replace('"answer_start": 2', '"answer_start": 1e999')
+    odd = ('{}', '[]', 'null', '{"data": [{"paragraphs": [{"qas": []}]}]}', '{"data": 3}', '{')
+    for broken in (*odd, half, far):
         with pytest.raises(ConfigError, match='a.json: not the JSON of SQuAD'):
             read(tmp_path, 'a.json', broken, reading, 'squad')

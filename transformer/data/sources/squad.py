@@ -46,5 +46,5 @@ def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
                     answers = () if missing else question['answers']
                     places = tuple((int(one['answer_start']), line(one['text'])) for one in answers)
                     yield {'question': line(question['question']), 'context': context, 'answer': places}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise ConfigError(f'{path}: not the JSON of SQuAD (after question {number})') from None

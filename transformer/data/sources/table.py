@@ -59,13 +59,13 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     for entry in entries.parse(data, split, table=True):
         path = entries.find(data, entry.name, split)
         origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
-        read = [*_rows(path, columns, entry)]
-        part = entry.part(len(read))
+        part = entry.part(sum(1 for _ in _rows(path, columns, entry)))
         origin = origin._replace(lines=part.stop - part.start)
         keys = [columns[name][0] for name in reading.images()]
         if keys:
+            read = itertools.islice(_rows(path, columns, entry), part.start, part.stop)
             with _pictures(data, reading, path) as pictures:
-                named = (cells.get(key) or '' for _, cells in read[part] for key in keys)
+                named = (cells.get(key) or '' for _, cells in read for key in keys)
                 origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
         result.append(origin)
     return result

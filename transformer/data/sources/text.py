@@ -168,11 +168,16 @@ def _check_equal(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
 
 def _byte_lines(path: epath.Path) -> Iterator[bytes]:
     """Yields a file's lines, which end at newlines only: real text contains other separators."""
-    rest = b''
+    # Of a long line, joined once.
+    parts: list[bytes] = []
     for block in blocks(path):
-        *whole, rest = (rest + block).split(b'\n')
-        yield from whole
-    if rest:
+        first, *others = block.split(b'\n')
+        parts.append(first)
+        if others:
+            yield b''.join(parts)
+            yield from others[:-1]
+            parts = [others[-1]]
+    if rest := b''.join(parts):
         yield rest
 
 
