@@ -377,6 +377,16 @@ def test_a_lack_of_memory_is_one_line(capsys, error, line):
     assert line in shown and shown.count('\n') == 1
 
 
+def test_a_full_disk_under_what_is_printed_is_named(capsys, monkeypatch):
+    def fails():
+        raise OSError(errno.ENOSPC, 'No space left')
+
+    with open(os.devnull, 'w') as output, monkeypatch.context() as patch:
+        patch.setattr(sys, 'stdout', output)
+        assert exit_status(fails) == 2
+    assert f'{os.devnull}: No space left' in capsys.readouterr().err
+
+
 def test_another_runtime_error_is_no_lack_of_memory():
     def fails():
         raise RuntimeError('a bug')

@@ -79,6 +79,9 @@ def exit_status(program: Callable[[], int]) -> int:
         _discard_output()
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in files.FULL and not error.filename:
+            # What is printed names no file.
+            error.filename = getattr(sys.stdout, 'name', None)
         named = isinstance(error, OSError) and error.filename
         text = str(error)
         if isinstance(error, OSError) and not error.strerror:
