@@ -108,6 +108,7 @@ def test_bad_lock_file(config, capfd, content):
 def test_report_of_pictures():
     field = {'dtype': '|u1', 'shape': [2, 2, 1]}
     made = {
+        'source': 'folders',
         'fields': {'image': field},
         'versions': {'format': 2},
         'files': {'train': [{'name': 'train/cat', 'lines': 1234}]},

@@ -279,8 +279,8 @@ def write_likelihoods(name: str, by_task: Mapping[str, TaskCommand], call: Call)
         try:
             tally = pairs.write(verb, trained, lines, output, line_progress(call, lines.total), **how)
         except ConfigError as error:
-            if values.output is not None:
-                raise  # a file keeps what it held
+            if values.output is not None and output.seekable() and not output.tell():
+                raise  # nothing replaces what the file holds
             wrong = error  # the lines before it keep their scores
         if tally and values.json:
             output.write(f'{files.json_text(tally.shares())}\n'.encode())

@@ -40,7 +40,7 @@ def describe(manifest: Manifest) -> Iterator[str]:
         yield f'dataset {key}: {value}'
     for split, entry in manifest['splits'].items():
         if 'dataset' not in manifest:
-            unit = 'lines' if piece_counts(manifest, split) else 'examples'
+            unit = 'lines' if manifest.get('source', 'text') == 'text' else 'examples'
             origins = (f'{file["name"]} ({file["lines"]:,} {unit})' for file in manifest['files'][split])
             yield f'data.{split}: from {", ".join(origins)}'
         dropped = drops_text({rule: drop['count'] for rule, drop in entry['dropped'].items()})
