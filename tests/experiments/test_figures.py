@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import matplotlib
+import matplotlib.figure
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
@@ -399,7 +400,7 @@ def test_rows_of_two_sweeps_are_not_seeds_of_one(tmp_path, monkeypatch):
 
 
 def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):
-    class Broken:
+    class Broken(matplotlib.figure.Figure):
         def savefig(self, file, **options):
             file.write(b'half of a picture')
             raise OSError('no font')

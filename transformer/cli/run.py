@@ -310,7 +310,7 @@ def export_model(call: Call) -> None:
         run, values.checkpoint, values.output, values.format, values.quantization
     )
     print(f'{values.output} holds the model of {run.folder} for {values.format}')
-    for line in exporting.FORMATS[values.format].differences(run.config):
+    for line in exporting.FORMATS[values.format].differences(run.config, run.codecs):
         print(f'  {line}')
     if check:
         print('\n'.join(exporting.compare(trained, values.format, values.output, check)))

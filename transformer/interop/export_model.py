@@ -10,6 +10,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError, Decode, has
+from transformer.data.codec import Codecs
 from transformer.data.sources import text
 from transformer.interop.ctranslate2 import engine as ctranslate2_engine
 from transformer.interop.ctranslate2 import writing as ctranslate2
@@ -30,14 +31,14 @@ class Format(NamedTuple):
     Attributes:
       check: `(config, quantization)`, raises ConfigError if the format has no such model.
       write: `(run, trained, origin, folder, quantization)`, writes the model into an existing folder.
-      differences: `(config) -> lines`, describes how the other program's computation differs.
+      differences: `(config, codecs) -> lines`, describes how the other program's computation differs.
       engine: `(trained, folder)`, the other program, with `likeliest`, `log_probabilities` and `dtype`.
       libraries: imports what `engine` needs, or raises ConfigError if it is not installed.
     """
 
     check: Callable[[Config, str | None], None]
     write: Callable[[Run, Trained, Origin, epath.Path, str | None], None]
-    differences: Callable[[Config], list[str]] = lambda config: []
+    differences: Callable[[Config, Codecs], list[str]] = lambda config, codecs: []
     engine: Callable | None = None
     libraries: Callable | None = None
 

@@ -106,7 +106,11 @@ def test_scores_are_log_p_and_our_penalty(both):
         assert scores == sorted(scores, reverse=True) and len(scores) == 3
     # Another penalty chooses others; the score of greedy search is log p, without one.
     assert found != theirs(texts, best=3, alpha=0.0)
-    assert theirs(texts, method='greedy', alpha=0.6) == theirs(texts, method='greedy')
+    with pytest.raises(ConfigError, match='^decode.alpha=0.6: '):
+        theirs(texts, method='greedy', alpha=0.6)
+    for text, [greedy] in zip(texts, theirs(texts, method='greedy'), strict=True):
+        [one] = ours.likelihoods([(text, greedy.text)])
+        assert greedy.score == pytest.approx(one.total, abs=2e-5)
 
 
 def test_a_text_does_not_depend_on_others_and_progress_is_counted(both):
