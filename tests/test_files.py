@@ -84,6 +84,12 @@ def test_errors_name_the_final_folder(tmp_path, make):
     assert names(tmp_path) == []
 
 
+def test_a_full_disk_names_the_new_folder(tmp_path):
+    with pytest.raises(OSError) as caught, files.new_folder(tmp_path / 'imported'):
+        raise OSError(errno.ENOSPC, 'full')
+    assert caught.value.filename == str(tmp_path / 'imported') and names(tmp_path) == []
+
+
 @pytest.mark.parametrize('error', [OSError('cannot reach the server'), OSError(errno.EISDIR, 'a folder')])
 def test_errors_of_what_is_read_meanwhile_name_no_output(tmp_path, error):
     with pytest.raises(OSError) as caught, files.replacing(tmp_path / 'out.txt') as file:

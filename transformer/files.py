@@ -188,6 +188,8 @@ def new_folder(path: Path) -> Iterator[Path]:
             error.args = tuple(map(as_final, error.args))
             if error.filename is not None:
                 error.filename = as_final(error.filename)
+            elif error.errno in FULL:
+                error.filename = str(path)
         raise
 
 
@@ -369,8 +371,8 @@ def write_figure(path: Path, figure, **options: object) -> None:
     Raises:
       ConfigError: there is no such format.
     """
-    image, kind, kinds = io.BytesIO(), path.suffix.removeprefix('.'), figure.canvas.get_supported_filetypes()
-    if kind not in kinds:
+    image, kind = io.BytesIO(), path.suffix.removeprefix('.').lower()
+    if kind not in (kinds := figure.canvas.get_supported_filetypes()):
         raise ConfigError(f'{path}: the name of a figure ends with .{", .".join(sorted(kinds))}')
     figure.savefig(image, format=kind, **options)
     write_bytes(path, image.getvalue())

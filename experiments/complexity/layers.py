@@ -122,7 +122,7 @@ def _shape(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 class Type(NamedTuple):
-    """A layer type of Table 1, with the paper's entries; a contiguous convolution's path is that of §4."""
+    """A layer type of Table 1, with the paper's entries; the path of a contiguous convolution is from §4."""
 
     name: str
     build: Callable[..., SizedLayer]  # (n, d) -> Layer, or (n, d, size) -> Layer with taps or neighbours

@@ -38,7 +38,7 @@ def peak_of(kind: str) -> float | None:
 
 
 def _unlike_pytorch(config: Config) -> str:
-    """Names an option that PyTorch's Transformer does not have, with its value, or returns ''."""
+    """Returns the first option, with its value, that `torch_models.Transformer` does not support, or ''."""
     m, width = config.model, config.model.d_model // config.model.h
     theirs = {
         'norm': 'post', 'norm_type': 'layernorm', 'activation': 'relu', 'd_k': width, 'd_v': width,
@@ -69,7 +69,7 @@ def measure(config: Config, name: str, variants: Sequence[str], rounds: int, cou
     with contextlib.ExitStack() as stack:
         theirs = None
         if other := _unlike_pytorch(config):
-            print(f'PyTorch: skipped, its model has no {other}')
+            print(f'PyTorch: skipped, the model timed here does not support {other}')
         elif importlib.util.find_spec('torch'):
             theirs = subprocesses.start(stack, training.pytorch, config, [batch], config.model.dtype, 'cuda')
         else:

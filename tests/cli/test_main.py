@@ -884,7 +884,7 @@ def test_a_training_that_stops_early(capfd, texts, tmp_path):
     opened = Run.open(tmp_path / 'w')
     floor = configs.replace(opened.config, {'train.least_lr': 0.1})
     more = configs.replace(floor, {'train.steps': 20, 'train.decay_steps': 20})
-    with pytest.raises(ConfigError, match='go on with --config.train.decay_steps=9'):
+    with pytest.raises(ConfigError, match='continue with --config.train.decay_steps=9'):
         workdirs._check_options(dataclasses.replace(opened, config=floor), more)
     line = fails(capfd, *shorter[1:])
     assert 'train.steps=2: ' in line and '--config.train.decay_steps=9' in line

@@ -534,9 +534,22 @@ def test_a_gpu_has_flash_for_some_types_and_widths():
     fits = resolve(config_dict({'model.attention': 'flash', 'model.dtype': 'bfloat16'}))
     configs.check_platform(fits, 'gpu')
     narrow = {'model.d_k': 20, 'model.d_v': 20}
-    for key, changes in {'model.dtype=float32': {'model.dtype': 'float32'}, 'model.d_k=20': narrow}.items():
-        with pytest.raises(ConfigError, match=f'^{key}: '):
-            configs.check_platform(configs.replace(fits, changes), 'gpu')
+    for needed, changes in {'bfloat16': {'model.dtype': 'float32'}, 'not 20': narrow}.items():
+        lacking = configs.replace(fits, changes)
+        with pytest.raises(ConfigError, match=f'flash.*{needed}'):
+            configs.check_platform(lacking, 'gpu')
+        assert configs.portable(lacking, 'gpu').model.attention == 'chunked'
+    assert configs.portable(fits, 'gpu') == fits
+    tower = {
+        'train.task': 'captions',
+        'data.source': 'scenes',
+        'data.language': 'de',
+        'image_model.d_model': 96,
+    }
+    with pytest.raises(ConfigError, match='not 12'):
+        changes = {'model.attention': 'flash', 'model.dtype': 'bfloat16'}
+        changes |= {'image_model.d_model': 96, 'image_model.h': 8}
+        configs.check_platform(resolve(config_dict(tower | changes)), 'gpu')
 
 
 @pytest.mark.cpu

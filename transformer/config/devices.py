@@ -4,7 +4,7 @@ import dataclasses
 
 from transformer.config.declare import ConfigError
 from transformer.config.options import Config
-from transformer.config.values import couples_batch
+from transformer.config.values import couples_batch, has, image_tower
 
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
@@ -44,26 +44,29 @@ def with_accumulation(config: Config, platform: str, devices: int) -> Config:
 
 def check_platform(config: Config, platform: str) -> None:
     """Raises ConfigError if the devices (cpu, gpu, tpu) lack a kernel that the config asks for."""
-    if config.model.attention == 'flash' and platform not in FLASH:
+    if why := _lacking(config, platform):
         raise ConfigError(
-            f"model.attention='flash': a {platform} has no such kernel; 'chunked' computes the same and "
-            'needs as little memory'
-        )
-    if config.model.attention == 'flash' and platform == 'gpu':
-        # As cuDNN has it.
-        _check_gpu('model.dtype', config.model.dtype, config.model.dtype == 'bfloat16', 'bfloat16')
-        _check_gpu('model.d_k', config.model.d_k, config.model.d_k % 8 == 0, 'a multiple of 8')
-
-
-def _check_gpu(key: str, value: object, fits: bool, needed: str) -> None:
-    if not fits:
-        raise ConfigError(
-            f"{key}={value}: model.attention='flash' on a GPU needs {needed}; 'chunked' computes the same"
+            f"model.attention='flash': {why}; 'chunked' computes the same and needs as little memory"
         )
 
 
 def portable(config: Config, platform: str) -> Config:
     """Replaces a kernel that the devices lack by one that computes the same."""
-    lacking = config.model.attention == 'flash' and platform not in FLASH
-    model = dataclasses.replace(config.model, attention='chunked') if lacking else config.model
-    return dataclasses.replace(config, model=model)
+    attention = 'chunked' if _lacking(config, platform) else config.model.attention
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, attention=attention))
+
+
+def _lacking(config: Config, platform: str) -> str:
+    """Says why the devices have no kernel for a config, or returns '' if they have all that it asks for."""
+    model = config.model
+    if model.attention != 'flash':
+        return ''
+    if platform not in FLASH:
+        return f'a {platform} has no such kernel'
+    # cuDNN's limits.
+    widths = [model.d_k, *([image_tower(config).d_k] if has(config, 'image') else [])]
+    if platform == 'gpu' and model.dtype != 'bfloat16':
+        return f"a GPU's kernel needs model.dtype=bfloat16, not {model.dtype}"
+    if platform == 'gpu' and (odd := [width for width in widths if width % 8]):
+        return f"a GPU's kernel needs queries and keys whose width 8 divides, not {odd[0]}"
+    return ''

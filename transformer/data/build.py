@@ -71,7 +71,7 @@ def write(
                 'data.%s: %d of its %d distinct %s are in the training %s too',
                 split, len(examples), len(scored[split]), *kinds_of_data,
             )  # fmt: skip
-    # Learned tokenizers that are parts of one file now, after all that could be interrupted.
+    # Removes learned tokenizers that another file now contains; last, for calls that are interrupted.
     for path in [path for path in folder.glob(f'*{FILE}') if path.name not in contents]:
         path.unlink()
     digest = codec_files.sha256(codecs)

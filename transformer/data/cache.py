@@ -98,7 +98,7 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
     alone = [*tokenizers.values()][:1] if len({one.sha256 for one in tokenizers.values()}) == 1 else []
     # A run with one tokenizer brings it for every text.
     given = {name: one for name in texts for one in ([tokenizers[name]] if name in tokenizers else alone)}
-    # A run has its own copy.
+    # The run's own copies are enough: the files can be gone.
     if data.tokenizer_model is not None and not given.keys() >= texts.keys():
         given = read_given(data, [*texts]) | given
     for name, field in texts.items():

@@ -113,7 +113,11 @@ def as_pairs(pairs: object, argument: str) -> list[tuple[str, str]]:
 
 
 def check_best(best: object, most: int | float = math.inf, of: str = '') -> None:
-    """Raises ConfigError if `best` is no possible number of answers, at most the number of something."""
+    """Raises ConfigError unless `best` is a whole number from 1 to `most`.
+
+    Args:
+      of: what `most` counts.
+    """
     _check_count('nbest', best, 1, math.inf)
     if best > most:
         raise ConfigError(f'nbest={best}: at most {most}, the number of {of}')

@@ -256,8 +256,8 @@ def _check_options(run: Run, config: Config) -> None:
             'choose another --workdir for a longer schedule'
             if train.steps > end and not train.least_lr
             else f'train.steps={train.steps}: {run.folder} lowers the learning rate until update {end}; '
-            f'{"go on" if train.steps > end else "stop earlier"} with --config.train.decay_steps={end}, or '
-            'choose another --workdir'
+            f'{"continue" if train.steps > end else "stop earlier"} with --config.train.decay_steps={end}, '
+            'or choose another --workdir'
         )
     if changed:
         values = [f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items()]

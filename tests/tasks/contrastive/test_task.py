@@ -221,6 +221,12 @@ def test_the_candidates_of_a_command_are_read_once(folder, monkeypatch):
     assert len(vectors.retrieve(model, ['red 0'], images=str(folder), best=5)[0]) == 5
     assert len(read) == 11
     assert vectors.retrieve(model, [], images=str(folder)) == [] and len(read) == 11
+    with pytest.raises(ConfigError, match='nbest=6.* 5'):
+        vectors.retrieve(model, ['red 0'], images=str(folder), best=6)
+    assert len(read) == 11
+    PIL.Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(folder / '0.png')
+    vectors.retrieve(model, ['red 0'], images=str(folder))
+    assert len(read) == 16
     embedded.clear()
     for path in (folder / '0.png', folder / '1.png'):
         vectors.retrieve_texts(model, [path], texts=str(texts))

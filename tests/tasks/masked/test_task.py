@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import programs
 import pytest
+import sentencepiece
 import toys
 from etils import epath
 
@@ -24,7 +25,7 @@ from transformer.config.tasks import Masked
 from transformer.data import vocabulary
 from transformer.data.fields import Gap
 from transformer.data.generated.grammar.articles import article_gaps
-from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers import foreign, kinds
 from transformer.data.tokenizers.base import BLANK
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.listed import PiecesTokenizer
@@ -379,12 +380,19 @@ def test_a_line_that_cannot_be_filled_does_not_end_the_others(trained, monkeypat
     assert 'line 2: no' in caplog.text
 
 
-def test_a_tokenizer_without_bytes_is_refused(trained):
-    """An unknown character would be the hidden piece."""
+def test_a_tokenizer_without_bytes_is_refused(trained, tmp_path):
+    """As `spm_train` makes it by default: an unknown character would be the hidden piece."""
     data, config = run_data.of_run(Run.open(trained)), Run.open(trained).config
-    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'der'], ' ', end=True)
-    with pytest.raises(ConfigError, match='^data.tokenizer_model='):
-        task.batches(config, dataclasses.replace(data, codecs={'text': words}), 'dev')
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(['der Hund schläft'] * 9), model_writer=made, vocab_size=18, minloglevel=2
+    )
+    (tmp_path / 'own.model').write_bytes(made.getvalue())
+    own = dataclasses.replace(data, codecs={'text': foreign.read_foreign(tmp_path / 'own.model')})
+    with pytest.raises(ConfigError, match='^data.tokenizer: .*byte_fallback'):
+        task.batches(config, own, 'train')
+    # An earlier training can be evaluated.
+    assert task.batches(config, own, 'dev').steps_per_epoch
 
 
 def test_fill_needs_pieces_that_begin_words(trained):

@@ -125,6 +125,7 @@ def test_commands(table, file, tmp_path, capfd):
     np.testing.assert_array_equal(again.vectors, table.vectors[:3])
     out('picture', file, str(tmp_path / 'words.png'), 'king', 'queen', 'man')
     assert matplotlib.image.imread(tmp_path / 'words.png').std() > 0
+    out('picture', file, str(tmp_path / 'words.PNG'), 'king', 'queen', 'man')
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def _check_equal(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
 
 def _byte_lines(path: epath.Path) -> Iterator[bytes]:
     """Yields a file's lines, which end at newlines only: real text contains other separators."""
-    # Of the last line: a long one has many, joined once.
+    # Parts of the unfinished line, joined once: a long line spans many blocks.
     parts: list[bytes] = []
     for block in blocks(path):
         first, *others = block.split(b'\n')

@@ -62,7 +62,9 @@ class Tokenizer:
         """
         around, with_one = self.encode(''), self.encode(self.gap)
         mark = None if with_one == around else with_one[-2]
-        text = text.replace(self.gap, '\ufffd').replace(gap, self.gap)
+        given = text
+        if gap != self.gap:
+            text = text.replace(self.gap, '\ufffd').replace(gap, self.gap)
         tokens, gaps = self.encode(text), text.count(self.gap)
         if tokens.count(mark) > gaps:
             # The unknown piece stands for other characters, too.
@@ -78,7 +80,7 @@ class Tokenizer:
                 parts[-1].pop()
             parts.append([])
         if len(parts) != gaps + 1:
-            raise ConfigError('the tokenizer does not show where its gaps are')
+            raise ConfigError(f'{given!r}: the pieces do not show where its gaps are')
         return parts
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
@@ -95,7 +97,7 @@ class Tokenizer:
         Raises:
           ConfigError: this kind of tokenizer does not know the places of its pieces.
         """
-        raise ConfigError('data.tokenizer: its pieces do not show which characters they stand for')
+        raise ConfigError(f'{type(self).__name__}: its pieces do not show which characters they stand for')
 
     def word_places(self, words: Sequence[str]) -> tuple[list[int], int]:
         """Finds the piece with which each word begins, in the text of words with a blank between them.

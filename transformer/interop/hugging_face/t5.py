@@ -123,7 +123,7 @@ def read_words(
     if order[: EOS + 1] != [PAD, EOS]:
         numbers = ' and '.join(map(str, order[: EOS + 1]))
         raise ConfigError(
-            f'{tokenizer_files.TOKENIZER}: padding and the end are {numbers}; {CONFIG} has {PAD} and {EOS}'
+            f'{tokenizer_files.SETTINGS}: padding and the end are {numbers}; {CONFIG} has {PAD} and {EOS}'
         )
     order = all_rows(order, len(table))
     params = {'embedding/table': reordered(first, table, order)}

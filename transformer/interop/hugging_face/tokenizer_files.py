@@ -28,6 +28,7 @@ _SPECIAL = {
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 _SPECIAL['image_text'] = _SPECIAL['text']
+_NEEDED = {'pieces': (EOS, UNK), 'pair': (EOS, PAD), 'text': (EOS,), 'image_text': (EOS,)}
 # Settings that transformers applies to a tokenizer.json, and where the file has the same setting.
 _IN_THE_FILE = {
     'do_lower_case': ('normalizer', 'lowercase'),
@@ -62,7 +63,7 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     settings, special = json_object(folder / SETTINGS, {'*': object}, {}), {}
     for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)
-        if token is None and (ours == EOS or kind.form == 'pieces' and ours == UNK):
+        if token is None and ours in _NEEDED[kind.form]:
             raise ConfigError(f'{SETTINGS}: {name}: missing')
         # One token can have several roles there, such as GPT-2's.
         special[ours] = None if token in special.values() else token
@@ -90,8 +91,8 @@ def read_shared(folder: epath.Path, kind: Kind) -> tuple[Tokenizer, dict[str, ob
         return read(folder, kind), {}
     try:
         tokenizer = read_foreign(file)
-    except ConfigError:
-        raise ConfigError(f'{SPIECE}: damaged') from None
+    except ConfigError as error:
+        raise ConfigError(f'{SPIECE}: {error}') from None
     if names_of(file)[: len(SYMBOLS)] != [*SYMBOLS.values()]:
         raise ConfigError(f'{SPIECE}: its first pieces are not {", ".join(SYMBOLS.values())}')
     return tokenizer, {}

@@ -116,13 +116,13 @@ def retrieve(
 ) -> list[list[Hypothesis]]:
     """Returns the `best` image files of `images`, a folder or a list, for each line, with their cosines.
 
-    Images of a folder that cannot be read are left out, and a warning counts them.
+    Images of a folder that cannot be read are left out, and a warning counts them once.
     """
     if images is None or texts is not None:
         raise ConfigError(SIDES)
     if isinstance(images, (str, os.PathLike)):
         names = _images_in(images)
-        candidates = lambda: _of_folder(_Same(trained), str(images), tuple(names))
+        candidates = lambda: _of_folder(_Same(trained), str(images), tuple(map(_version, names)))
     else:
         paths = [*images]
         names = list(map(str, paths))
@@ -164,6 +164,12 @@ class _Same:
         return id(self.value)
 
 
+def _version(name: str) -> tuple[str, float | int, int]:
+    """Returns a file's name, time of change and size."""
+    stat = epath.Path(name).stat()
+    return name, stat.mtime, stat.length
+
+
 # A command asks for each part of its input, with the same candidates.
 @functools.lru_cache(maxsize=1)
 def _of_lines(trained: _Same, lines: tuple[str, ...], places: tuple[str, ...]) -> Vectors:
@@ -171,10 +177,12 @@ def _of_lines(trained: _Same, lines: tuple[str, ...], places: tuple[str, ...]) -
 
 
 @functools.lru_cache(maxsize=1)
-def _of_folder(trained: _Same, folder: str, names: tuple[str, ...]) -> tuple[list[str], Vectors]:
+def _of_folder(
+    trained: _Same, folder: str, images: tuple[tuple[str, float | int, int], ...]
+) -> tuple[list[str], Vectors]:
     """Returns the names and vectors of images, but for those that cannot be read, which a warning counts."""
     found, unread = {}, []
-    for name in names:
+    for name, *_ in images:
         try:
             found[name] = image_files.read(epath.Path(name), image_type(trained.value.config))
         except image_files.PictureError as error:
@@ -221,6 +229,7 @@ def _nearest(
 
     Without queries, the candidates are not computed, and `names` are taken for theirs.
     """
+    check_best(best, len(names), f'{kind} to choose from')
     names, of_names = candidates() if len(queries) else (names, None)
     check_best(best, len(names), f'{kind} to choose from')
     rows = (of_names @ query for query in queries)

@@ -48,10 +48,10 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     Outside training, very long texts are cut.
     """
     train, codec = config.train, dataset.codecs['text']
-    if MASK in codec.encode('\U0010fffd'):
+    if split == 'train' and MASK in codec.encode('\U0010fffd'):
         raise ConfigError(
-            f'data.tokenizer_model={config.data.tokenizer_model}: unknown characters would look like hidden '
-            'pieces; it needs a piece for each byte (byte_fallback)'
+            'data.tokenizer: unknown characters would look like hidden pieces; a model of SentencePiece '
+            'needs a piece for each byte (byte_fallback)'
         )
     ordinary = codec.ordinary_pieces()
     begins = codec.begins_words() if config.masked.words else None
