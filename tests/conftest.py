@@ -70,6 +70,8 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope='session', autouse=True)
 def _own_cache(tmp_path_factory):
+    # Reads XLA_FLAGS now: some tests set others for processes that they start.
+    jax.devices()
     cache = tmp_path_factory.mktemp('cache')
     os.environ['TRANSFORMER_CACHE'] = str(cache)
     # Many tests compile the same program, in all processes of pytest.
