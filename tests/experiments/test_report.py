@@ -471,7 +471,7 @@ def test_a_sweep_of_a_task_with_classes_is_reported(tmp_path):
     assert [len(row.done) for row in (done, missing)] == [1, 0]
     assert columns.costs(done)['FLOPs'] == cost.update_flops(made_by) * first.steps
     assert columns.costs(missing)['FLOPs'] is None
-    # Without a result, the folder of a training that goes on is not moved.
+    # Without a result, the folder of an unfinished training is not moved.
     (first.folder / 'result.json').unlink()
     (first.folder / 'config.json').write_text(configs.to_json(made_by))
     (first.folder / 'data.lock.json').write_text('{}')

@@ -244,7 +244,7 @@ def their_order(tokenizer: Tokenizer, rows: int) -> np.ndarray:
 
 
 def unwritten(tokenizer: Tokenizer, config: Config) -> list[int]:
-    """Lists the rows that are there and that no search here writes: all but those of pieces of text."""
+    """Lists the rows of the other program that no search here writes: they stand for no piece of text."""
     rows, text = config.model.vocab_size, tokenizer.size + sentinels(config)
     there = their_order(tokenizer, rows) >= 0
     return [row for row in (PAD, UNK, *range(text, rows)) if there[row]]

@@ -93,11 +93,11 @@ def fields(config: Config) -> tuple[str, ...]:
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     """Returns a batch for the model without content: full rows of piece 0, or black images."""
     sizes = dict.fromkeys(fields(config), length)
-    if form_of(config) == 'text_pair':
+    if has(config, 'pair') and has(config, 'one_text'):
         # A text fills its row, or its source does.
         running, denoise = config.data.batching == 'running', config.denoise
-        counts = denoise.raw_length(length) if running else length - 1
-        sizes = dict(zip(sizes, map(int, denoise.lengths(counts)), strict=True))
+        count = np.array(denoise.raw_length(length) if running else length - 1)
+        sizes = dict(zip(sizes, map(int, denoise.lengths(count)), strict=True))
     texts = {field: _full(rows, size) for field, size in sizes.items()}
     if has(config, 'image'):
         size, channels = config.images.size, config.images.channels

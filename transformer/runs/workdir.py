@@ -11,6 +11,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import files, locks
 from transformer.config import Config, ConfigError
+from transformer.config.extras import needing
 from transformer.data import cache, codec, text_input
 from transformer.data import manifest as manifests
 from transformer.data.codec import Codecs
@@ -199,10 +200,10 @@ def check_writable(folder: epath.Path) -> None:
 
 
 def check_place(name: epath.PathLike) -> None:
-    """Raises an error if --draw's folder, which need not exist yet, can hold no new files. Makes nothing.
+    """Raises an error if --draw's folder, which need not exist yet, can get no pictures. Makes nothing.
 
     Raises:
-      ConfigError: the name is empty, or is no folder's.
+      ConfigError: the name is empty, or is no folder's, or matplotlib is not installed.
       OSError: no file can be made there.
     """
     folder = epath.Path(name)
@@ -210,6 +211,8 @@ def check_place(name: epath.PathLike) -> None:
     if not str(name) or not there.is_dir():
         raise ConfigError(f'--draw={name}: not a folder')
     check_writable(there)
+    with needing('--draw', 'figures'):
+        import matplotlib.figure  # noqa: F401
 
 
 def holds_work(folder: epath.Path) -> bool:

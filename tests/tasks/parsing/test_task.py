@@ -573,6 +573,7 @@ def test_a_sentence_of_other_words_than_its_tree_is_named(trained, tmp_path, cap
 
 def test_a_no_break_space_is_a_part_of_a_word():
     assert parser.escaped_words('10\u00a0km  runs ') == ['10\u00a0km', 'runs']
+    assert parser.split_words('10\u00a0km, \u2009he runs.') == ['10', 'km', ',', 'he', 'runs', '.']
 
 
 def test_trees_are_drawn_from_python(trained, tmp_path):

@@ -28,6 +28,7 @@ _SPECIAL = {
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 _SPECIAL['image_text'] = _SPECIAL['text']
+# By form: our pieces that need a token.
 _NEEDED = {'pieces': (EOS, UNK), 'pair': (EOS, PAD), 'text': (EOS,), 'image_text': (EOS,)}
 # Settings that transformers applies to a tokenizer.json, and where the file has the same setting.
 _IN_THE_FILE = {

@@ -57,7 +57,7 @@ def differences(config: Config, codecs: Codecs) -> list[str]:
     own = config.model.norm_epsilon
     if has(config, 'pair') and KINDS[_name(config)].numbered and own != marian.EPSILON:
         lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
-    if form_of(config) == 'text' and not tokenizer_files.begins_texts(codecs['text'], config):
+    if has(config, 'continues') and not tokenizer_files.begins_texts(codecs['text'], config):
         lines.append('a text begins with the end piece here, which the tokenizer there does not add')
     if has(config, 'writes') and config.decode.method == 'beam' and (alpha := config.decode.alpha):
         lines.append(f'a hypothesis of n pieces is divided by n^{alpha} there, by ((5 + n)/6)^{alpha} here')

@@ -7,7 +7,6 @@ from etils import epath, epy
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.config.extras import needing
 from transformer.data.sources.images import read_all
 from transformer.inference import generate
 from transformer.runs import workdir
@@ -51,8 +50,6 @@ def caption(
             raise ConfigError(f'--draw={draw}: model.alignment=none: this model has no attention')
         # Before the images are captioned, which can take long.
         workdir.check_place(draw)
-        with needing('--draw', 'figures'):
-            import matplotlib.figure  # noqa: F401
     given, size = isinstance(images, np.ndarray), image_type(trained.config)
     if given and (images.dtype != np.uint8 or images.shape[1:] != size.shape):
         raise ConfigError(

@@ -106,7 +106,8 @@ def classify(
     """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
     check_own_classes(classes)
     number = trained.config.classify.output == 'number'
-    check_best(best, *((1, 'numbers in an answer') if number else (trained.codecs['label'].size, 'classes')))
+    most, of = (1, 'numbers in an answer') if number else (trained.codecs['label'].size, 'classes')
+    check_best(best, most, of)
     texts = as_texts(texts, 'texts')
     _warn_of_columns(trained.config, texts, first)
     outputs = _predict(trained, texts, on_done, first)

@@ -231,6 +231,7 @@ def _nearest(
     """
     check_best(best, len(names), f'{kind} to choose from')
     names, of_names = candidates() if len(queries) else (names, None)
+    # Some could not be read.
     check_best(best, len(names), f'{kind} to choose from')
     rows = (of_names @ query for query in queries)
     order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)

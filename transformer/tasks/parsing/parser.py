@@ -7,7 +7,6 @@ from typing import NamedTuple
 from absl import logging
 from etils import epath, epy
 
-from transformer.config.extras import needing
 from transformer.data import trees
 from transformer.data.fields import split_at_blanks
 from transformer.data.trees import Constituent, Repairs
@@ -67,7 +66,8 @@ def split_words(sentence: str) -> list[str]:
     """Splits a sentence into words as the Penn Treebank does: did n't, the dog 's, brackets as -LRB-."""
     for pattern, replacement in _SPLITS:
         sentence = re.sub(pattern, replacement, sentence)
-    return escaped_words(sentence)
+    # Raw text has other blanks, too.
+    return escaped_words(' '.join(sentence.split()))
 
 
 def escaped_words(sentence: str) -> list[str]:
@@ -145,8 +145,6 @@ def parse(
     if draw is not None:
         # Before the sentences are parsed, which can take long.
         workdir.check_place(draw)
-        with needing('--draw', 'figures'):
-            import matplotlib.figure  # noqa: F401
     sentences = generate.as_texts(sentences, 'sentences')
     words = list(map(split_words if raw else escaped_words, sentences))
     results = []
