@@ -15,12 +15,14 @@ from transformer import config as configs
 from transformer import tasks
 from transformer.actions import data as run_data
 from transformer.actions.load import load
+from transformer.cli import commands
 from transformer.cli import main as run
 from transformer.config import TASKS, ConfigError, has
 from transformer.nn import heads, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
+from transformer.tasks.commands import TaskCommand
 
 # The tasks whose models have each command. All others refuse it.
 COMMANDS = {
@@ -288,3 +290,8 @@ def test_every_verb_gives_at_least_one_answer(runs):
                     getattr(model, name)([], best=0, **own)
                 asked.add(name)
     assert {'hypotheses', 'parse', 'fill', 'classify', 'caption', 'retrieve', 'answer'} < asked
+
+
+def test_a_command_has_the_notes_of_all_its_tasks():
+    first, second = (TaskCommand('What it does.', note=note) for note in ('', 'One checkpoint.'))
+    assert commands.command_of('fill', {'a': first, 'b': second, 'c': second}).note == 'One checkpoint.'

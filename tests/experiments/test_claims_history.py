@@ -139,3 +139,8 @@ def test_the_command_reports_and_fails(monkeypatch, capsys, repository):
         out = capsys.readouterr()
         assert out.out.startswith('first: ') and out.out.count('\n') == 1
         assert out.err.count('\n') == (status > 0) and ('first' in out.err) == (status > 0)
+
+
+def test_a_check_writes_nothing(tmp_path, capsys):
+    assert command.main(['claims', '--check', f'--output={tmp_path}']) == 2
+    assert '--output' in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Tests the costs of omissions: the printed differences, and the rules of counting BLEU."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -63,6 +64,17 @@ def test_differences_are_those_of_the_committed_results():
     assert evaluated['average.beam=1']['ΔBLEU'] == f'{statistics.mean(greedy.values()):+.2f}'
     papers = statistics.mean(entry['bleu']['paper']['score'] for entry in base.values())
     assert counted['Moses, both']['BLEU'] == f'{papers:.2f} (3)'
+
+
+def test_a_sweep_of_a_task_without_bleu(monkeypatch):
+    """As of language models, whose table has perplexity alone."""
+    read = omissions._read
+    alone = lambda folder: dataclasses.replace(read(folder), scores=read(folder).scores[:1])
+    monkeypatch.setattr(omissions, '_read', alone)
+    trained, evaluated, _ = map(table, omissions.sections())
+    assert set(trained['base']) == set(evaluated['base']) == {'PPL', 'ΔPPL', 'ΔPPL 95%'}
+    with pytest.raises(ConfigError, match='no BLEU'):
+        omissions.count(omissions.COMMITTED)
 
 
 def test_evaluations_of_other_splits_do_not_count(tmp_path):
