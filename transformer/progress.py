@@ -72,8 +72,9 @@ class _Console(Console):
 
 
 def print_line(bar: bars.Progress, line: str) -> None:
-    """Prints a line to the console of a bar."""
-    bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+    """Prints a line to the console of a bar, if standard error can be written: its disk can be full."""
+    with contextlib.suppress(OSError):
+        bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class Heartbeat:

@@ -137,6 +137,20 @@ def test_a_reader_that_leaves_ends_only_the_lines(monkeypatch):
             closed.close()
 
 
+@pytest.mark.skipif(not os.path.exists('/dev/full'), reason='a device of Linux')
+def test_a_full_disk_under_standard_error_ends_only_the_lines(monkeypatch):
+    with open('/dev/full', 'w', buffering=1) as full:
+        monkeypatch.setattr(sys, 'stderr', full)
+        bar = progress.make_bar('x')
+        for _ in range(2):
+            progress.print_line(bar, 'a line')
+        monkeypatch.undo()
+        with pytest.raises(OSError, match='No space'):
+            full.write('a line\n')
+        with contextlib.suppress(OSError):
+            full.close()
+
+
 def test_no_lines_about_short_stages(capsys, monkeypatch):
     monkeypatch.setattr(progress, 'PATIENCE', 60.0)
     show(progress.Stages('preparing'))
