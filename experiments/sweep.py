@@ -1,4 +1,4 @@
-"""Sweeps a table: plans, trains and watches its rows (lock: jobs/sweep.lock).
+"""Plans, trains and watches the rows of a table.
 
 python -m experiments.sweep plan --table=3 --scale=paper
 python -m experiments.sweep run --table=3 --scale=grammar --seeds=3
@@ -257,6 +257,7 @@ SCALE = ('table', 'grid', 'rows', 'scale', 'set')
 MOST_SEEDS = 10_000
 MINUTE = 60.0  # between two lines about the runs
 OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales for the paper's rows
+_BASE = f'the base of the rows: {", ".join(scales.SCALES)}, or a config, by its file or name'
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
     'grid': Flag(
@@ -267,13 +268,7 @@ FLAGS = {
         many=True,
     ),
     'rows': Flag(str, None, 'names of rows, separated by commas (default: all)', 'NAMES'),
-    'scale': Flag(
-        str,
-        None,
-        f'the base of the rows: {", ".join(scales.SCALES)}, or a config, by its file or name (default: '
-        'the scale of the table)',
-        'NAME',
-    ),
+    'scale': Flag(str, None, f'{_BASE} (default: the scale of the table)', 'NAME'),
     'set': Flag(str, [], 'change of that base; may be repeated', 'OPTION=VALUE', many=True),
     'tflops': Flag(
         float, None, "the speed of the training in TFLOP/s (default: the paper's 76)", 'N', least=1e-6
@@ -313,6 +308,7 @@ COMMANDS = {
         print_rows,
         ('table', 'grid', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
+        own={'scale': FLAGS['scale']._replace(meaning=f'{_BASE} (default: see above)')},
     ),
     'run': Command(
         'Train every row with every seed; called again, also with --workdir alone, train only what is '

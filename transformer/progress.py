@@ -119,7 +119,7 @@ class Heartbeat:
             pause = EVERY if self._every is None else self._every
 
 
-class Stages:
+class Stages(contextlib.AbstractContextManager):
     """The display of some work's stages: a bar for each on a terminal, else lines about a stage that lasts.
 
     It is empty until a stage is reported.
@@ -134,9 +134,6 @@ class Stages:
         self._bars = make_bar(f'{doing} {{task.description}}', quiet=quiet)
         self._tasks, self._line = {}, ''
         self._heartbeat = Heartbeat(self._print_line)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self._heartbeat.stop()

@@ -4,7 +4,7 @@
     python -m experiments.evidence predict
     python -m experiments.evidence omissions
 
-These print tables from committed results within a minute.
+These print tables, by default from committed results, in about ten seconds.
 """
 
 import functools
@@ -64,38 +64,38 @@ def seal(call: Call) -> None:
 
 COMMANDS = {
     'noise': Command(
-        "Prints the deviation of public trainings over seeds, which differences of the paper's Tables 2 "
+        "Print the deviation of public trainings over seeds, which differences of the paper's Tables 2 "
         'and 3 are beyond it, and the ceiling that it sets to the rank correlation with Table 3.',
         print_noise,
         ('format',),
-        examples=('{}', '{} --format=markdown'),
+        examples=('{} noise', '{} noise --format=markdown'),
     ),
     'predict': Command(
-        "Prints the perplexities of the paper's rows as small trainings predict them, each by the other "
+        "Print the perplexities of the paper's rows as small trainings predict them, each by the other "
         'rows, and the sealed predictions.',
         print_predictions,
         ('format',),
-        examples=('{}',),
+        examples=('{} predict',),
     ),
     'omissions': Command(
-        'Prints what it costs to omit one thing in training (the rows of the table omissions), in averaging '
+        'Print what it costs to omit one thing in training (the rows of the table omissions), in averaging '
         "or search (later evaluations of base's runs), or in counting BLEU.",
         print_omissions,
         ('workdir', 'count', 'format'),
-        examples=('{}', '{} --workdir=runs/omissions --count'),
+        examples=('{} omissions', '{} omissions --workdir=runs/omissions --count'),
     ),
     'collect': Command(
-        'Extracts the final scores of public trainings from the lines of FOLDER/runs.tsv, one an evaluation.',
+        'Extract the final scores of public trainings from the lines of FOLDER/runs.tsv, one an evaluation.',
         collect,
         ('output',),
-        examples=('{} FOLDER --output=FILE',),
+        examples=('{} collect FOLDER --output=FILE',),
         words=('FOLDER',),
     ),
     'seal': Command(
-        'Writes predictions of rows that nobody has printed to a new file.',
+        'Write predictions of rows that nobody has printed to a new file.',
         seal,
         ('output', 'date'),
-        examples=('{} --date=2026-11-27 --output=FILE',),
+        examples=('{} seal --date=2026-11-27 --output=FILE',),
     ),
 }
 FLAGS = {

@@ -11,7 +11,7 @@ from experiments.tables import scales, user_files
 from experiments.tables.table import OPTIONS, Score, printed_scores
 from transformer import config as configs
 from transformer import files
-from transformer.config import Config, ConfigError, Decode
+from transformer.config import Config, ConfigError, Decode, errors_in
 from transformer.tasks import task_of
 from transformer.tasks.contract import Measure
 
@@ -183,16 +183,12 @@ def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     file = folder / 'result.json'
     result = files.check_shape(runs.read_json(file, ()), _SHAPE, str(file))
     files.check_shape(result['scores'].get(split, {'checkpoint': ''}), _SCORES, f'{file}: scores.{split}')
-    try:
+    with errors_in(file):
         config = configs.from_json(json.dumps(result['config']))
-    except ConfigError as error:
-        raise ConfigError(f'{file}: {error}') from None
-    try:
+    with errors_in(folder):
         for measure in task_of(config).measures:
             measure.value(result['scores'].get(split, {}))
             measure.interval(result['scores'].get(split, {}))
-    except ConfigError as error:
-        raise ConfigError(f'{folder}: {error}') from None
     return result, config
 
 

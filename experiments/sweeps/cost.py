@@ -15,7 +15,7 @@ from experiments.tables import rows as tables
 from experiments.tables import scales
 from experiments.tables.table import OPTIONS, shown, values_of
 from transformer import config as configs
-from transformer.config import Config, ConfigError
+from transformer.config import Config, errors_in
 from transformer.nn import cost as nn_cost
 
 P100 = 9.5  # TFLOP/s, as the paper counts
@@ -152,11 +152,9 @@ def _measure(measure: Callable, rows: Iterable[tables.Row], resolved: Iterable[C
     """Measures every row, and prints a dot for each on standard error."""
     measure, results = functools.cache(measure), []
     for row, config in zip(rows, resolved, strict=True):
-        try:
+        with errors_in(row.name):
             # Rows that differ only in these options share a program.
             results.append(measure(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
-        except ConfigError as error:
-            raise ConfigError(f'{row.name}: {error}') from None
         print('.', end='', file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return results

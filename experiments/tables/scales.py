@@ -17,7 +17,7 @@ from experiments.tables import user_files
 from experiments.tables.rows import table
 from experiments.tables.table import OPTIONS, Row
 from transformer import config as configs
-from transformer.config import Config, ConfigError, declare
+from transformer.config import Config, ConfigError, declare, errors_in
 from transformer.config.files import find_config
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
@@ -166,7 +166,7 @@ def _checked(changes: Mapping[str, object]) -> dict[str, object]:
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
     """Returns the resolved config of a row at a scale."""
     base = _values(scale, different)
-    try:
+    with errors_in(f'row {row.name}'):
         changed = changes(row, scale, different)
         # A row of another kind of model has no use for some of the base's options.
         used, _ = declare.drop_unused(configs.OPTIONS, base | changed, changed)
@@ -174,8 +174,6 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
         if resolved.train.epochs is not None:
             # Plans, reports and the order of runs know the updates of a row without its data.
             raise ConfigError(f'train.epochs={resolved.train.epochs}: a table needs train.steps')
-    except ConfigError as error:
-        raise ConfigError(f'row {row.name}: {error}') from None
     return resolved
 
 

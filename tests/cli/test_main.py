@@ -32,7 +32,7 @@ from transformer.actions.compare import compare as run_comparison
 from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, streams, terminal
-from transformer.cli.commands import COMMANDS
+from transformer.cli.commands import COMMANDS, OF_TASKS, TOOLS
 from transformer.config import ConfigError, declare
 from transformer.config.files import read_config_file
 from transformer.config.foreign_names import OURS
@@ -1230,6 +1230,24 @@ def test_the_help_of_a_command_has_its_own_flags(capsys, command):
             line = line.replace('--config=FILE', '--config=configs/tiny.py')
             words = shlex.split(line.partition('run.py')[2].partition('<')[0], comments=True)
             assert calls.parse(['run.py', *words]).command == command
+
+
+@pytest.mark.parametrize('name', [*OF_TASKS, *TOOLS])
+def test_help_explains_flags_as_their_own_command_declares_them(capsys, name):
+    assert run.main(['run.py', name, '--help']) == 0
+    out = ' '.join(capsys.readouterr().out.split())
+    declared = next(iter(OF_TASKS[name].values())) if name in OF_TASKS else TOOLS[name]
+    for flag, one in declared.flags.items():
+        usage = f'--{flag}={one.value} ' if one.value else f'--{flag} '
+        assert usage + one.meaning in out
+
+
+@pytest.mark.parametrize(
+    ('command', 'words'), [('classify', '[FILE...]'), ('embed', '[FILE...]'), ('caption', 'FILE...')]
+)
+def test_help_says_whether_files_must_be_named(capsys, command, words):
+    assert run.main(['run.py', command, '--help']) == 0
+    assert f'run.py {command} {words} [--FLAG=VALUE ...]' in capsys.readouterr().out
 
 
 def test_forced_scores_add_up_to_the_loss(monkeypatch, capfdbinary, texts, trained):

@@ -185,6 +185,18 @@ def test_calls_of_experiments_are_understood(page):
                 flags.parse([program, *words], main.Program(program, '', module.COMMANDS, module.FLAGS))
 
 
+@pytest.mark.parametrize(
+    ('program', 'name', 'command'),
+    [(program, *one) for program, module in PROGRAMS.items() for one in module.COMMANDS.items()],
+)
+def test_examples_in_help_are_understood(program, name, command):
+    module = PROGRAMS[program]
+    for example in command.examples:
+        words = words_of(example.format(program))
+        call = flags.parse(words, main.Program(program, '', module.COMMANDS, module.FLAGS))
+        assert call.command == name
+
+
 def flags_of(program: str) -> set[str]:
     return {'--help', *(f'--{name}' for name in PROGRAMS[program].FLAGS)}
 

@@ -34,6 +34,7 @@ and SIGTERM (progress is saved; the same command resumes), 141 output closed.
 
 # The tasks' commands: verbs of a model, and tools without one.
 OF_TASKS, TOOLS = declared_commands(), declared_tools()
+DECLARED = [*(one for by_task in OF_TASKS.values() for one in by_task.values()), *TOOLS.values()]
 FLAGS = {
     'config': Flag(str, None, "config file, Python or JSON (default: the work directory's, or tiny)", 'FILE'),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
@@ -104,13 +105,7 @@ FLAGS = {
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
     'json': Flag(bool, False, 'print JSON'),
     'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
-    **{
-        name: flag
-        for by_task in OF_TASKS.values()
-        for one in by_task.values()
-        for name, flag in one.flags.items()
-    },
-    **{name: flag for one in TOOLS.values() for name, flag in one.flags.items()},
+    **{name: flag for one in DECLARED for name, flag in one.flags.items()},
 }
 # How the answers of tasks' verbs are written, and with which flags.
 WRITERS = {
@@ -143,16 +138,24 @@ def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Comman
         (*MODEL, *declared.flags, *engine, *files, *output),
         tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
         tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
-        ('FILE...',) if takes_files else (),
+        (('[FILE...]',) if 'lines' in reads else ('FILE...',)) if takes_files else (),
         ' '.join(dict.fromkeys(one.note for one in by_task.values() if one.note)),
         reads == {'lines'} and not takes_files,
+        declared.flags,
     )
 
 
 def tool_of(declared: commands.Tool) -> Command:
     """Makes the command of run.py that a task declares and that needs no model."""
-    run_tool = run.call_tool(declared)
-    return Command(declared.summary, run_tool, (*declared.flags,), (), declared.examples, declared.words)
+    run_tool = functools.partial(run.run_tool, declared)
+    return Command(
+        declared.summary,
+        run_tool,
+        (*declared.flags,),
+        examples=declared.examples,
+        words=declared.words,
+        own=declared.flags,
+    )
 
 
 COMMANDS = {
@@ -178,7 +181,7 @@ COMMANDS = {
         ('{} prepare --config=FILE --config.data.dir=FOLDER',),
     ),
     'evaluate': Command(
-        'Loss, perplexity and the other scores of a trained model.',
+        'Print the loss, perplexity and the other scores of a trained model.',
         run.evaluate,
         (*MODEL, 'split', *FILES, 'distributed'),
         RESCORED,
@@ -191,8 +194,8 @@ COMMANDS = {
         note=commands.ENSEMBLE,
     ),
     'compare': Command(
-        'Two models on the same texts: scores, their differences, and the sentences that differ most. '
-        'A and B are work directories: FOLDER or FOLDER:CHECKPOINT.',
+        'Compare two models on the same texts: print their scores, the differences, and the sentences that '
+        'differ most. A and B are work directories: FOLDER or FOLDER:CHECKPOINT.',
         run.compare,
         ('split', *FILES, 'show', 'json'),
         ('decode.', 'data.stride', 'train.accumulate'),
@@ -244,8 +247,8 @@ COMMANDS = {
     ),
     **{name: tool_of(declared) for name, declared in TOOLS.items()},
     'diagnose': Command(
-        'What may be wrong with a training: too short, too little data, outputs that are empty or repaired; '
-        'of translations, why a BLEU is low or not comparable.',
+        'Print what may be wrong with a training: too short, too little data, outputs that are empty or '
+        'repaired; of translations, why a BLEU is low or not comparable.',
         run.diagnose,
         (*PLACE, 'split'),
         ('data.dir',),

@@ -4,6 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from absl import flags, logging
@@ -29,6 +30,7 @@ class Command(NamedTuple):
       options: the config options that it takes, by name or by prefix, such as `decode.`; '' means all.
       words: the names of its arguments. With "..." in the last name, it takes any number of them.
       note: the end of its help.
+      own: flags whose help differs from that of other commands' flags with the same names.
     """
 
     summary: str
@@ -39,6 +41,7 @@ class Command(NamedTuple):
     words: tuple[str, ...] = ()
     note: str = ''
     reads_lines: bool = False  # of standard input
+    own: Mapping[str, Flag] = MappingProxyType({})
 
 
 class Program(NamedTuple):

@@ -26,7 +26,7 @@ def _help_of_command(program: Program, name: str) -> str:
     lines = [f'    {call}', '', *_wrap(command.summary)]
     lines += ['', 'Flags:'] if command.flags else []
     for flag in command.flags:
-        lines += _flag_lines(flag, program.flags[flag])
+        lines += _flag_lines(flag, command.own.get(flag, program.flags[flag]))
     if '' in command.options:
         lines += ['', *_wrap(f'Takes every option of the config; `{program.name} config` lists them.')]
     elif command.options:
@@ -46,7 +46,7 @@ def _help_of_command(program: Program, name: str) -> str:
 def _flag_lines(name: str, flag: Flag) -> Iterable[str]:
     usage = f'    --{name}{f"={flag.value}" if flag.value else ""}'
     meaning = f'{flag.meaning}: {", ".join(flag.choices)}' if flag.choices else flag.meaning
-    default = '' if flag.default in (None, False, []) else f' (default: {flag.default})'
+    default = '' if flag.default in (None, False, [], '') else f' (default: {flag.default})'
     column = 28
     first = f'{usage:<{column}}' if len(usage) < column - 1 else None
     lines = _wrap(meaning + default, first or ' ' * column, ' ' * column)

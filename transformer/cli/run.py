@@ -2,9 +2,8 @@
 
 import contextlib
 import functools
-import hashlib
-import importlib
 import json
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -244,15 +243,10 @@ def _check_input(call: Call, name: str, declared: TaskCommand) -> None:
         raise ConfigError(f'{call.words[0]}: this model reads lines: {name} < {call.words[0]}')
 
 
-def call_tool(declared: Tool) -> Callable[[Call], int | None]:
-    """Makes the command that a task declares and that needs no model."""
-
-    def command(call: Call) -> int | None:
-        module, _, function = declared.run.partition(':')
-        options = {flag.argument or name: call.flags[name].value for name, flag in declared.flags.items()}
-        return getattr(importlib.import_module(module), function)(call.words, **options)
-
-    return command
+def run_tool(declared: Tool, call: Call) -> int | None:
+    """Runs a command that a task declares and that needs no model."""
+    options = {flag.argument or name: call.flags[name].value for name, flag in declared.flags.items()}
+    return pkgutil.resolve_name(declared.run)(call.words, **options)
 
 
 def line_progress(call: Call, total: int | None) -> streams.LineProgress:
@@ -363,7 +357,7 @@ def draw_attention(name: str, by_task: Mapping[str, TaskCommand], call: Call) ->
     drawn = verb(trained, **{flag: values[flag].value for flag in declared.flags})
     # For one model, the same sentence and words give the same file name.
     focus = [f'{kind.name}: {kind.word}' for kind in drawn.kinds]
-    digest = hashlib.sha256(json.dumps([drawn.sentence, drawn.output, focus]).encode()).hexdigest()[:8]
+    digest = files.bytes_sha256(json.dumps([drawn.sentence, drawn.output, focus]).encode())[:8]
     slug = re.sub(r'\W+', '-', drawn.sentence.lower()).strip('-')[:50]
     write_figure(run.folder / 'figures' / f'{slug}-{digest}.png', draw_focus([drawn]))
 

@@ -50,15 +50,14 @@ class Lines:
         threading.Thread(target=self._fill, args=(_reader(stream),), daemon=True).start()
 
     def __iter__(self) -> Iterator[list[str]]:
-        chunk = self._take()
-        if chunk and chunk[0].startswith(UTF_16):
-            raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
-        if chunk and chunk[0].startswith(_GZIP):
-            raise ConfigError('the input is compressed by gzip; zcat makes it text')
-        if chunk:
-            chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
         done, damaged, first = 0, 0, 0
-        while chunk:
+        while chunk := self._take():
+            if not done and chunk[0].startswith(UTF_16):
+                raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
+            if not done and chunk[0].startswith(_GZIP):
+                raise ConfigError('the input is compressed by gzip; zcat makes it text')
+            if not done:
+                chunk[0] = chunk[0].removeprefix(codecs.BOM_UTF8)
             lines = [line.removesuffix(b'\r') for line in chunk]
             texts = [line.decode('utf-8', 'replace') for line in lines]
             for number, (text, line) in enumerate(zip(texts, lines, strict=True), done + 1):
@@ -66,7 +65,6 @@ class Lines:
                     damaged, first = damaged + 1, first or number
             yield texts
             done += len(texts)
-            chunk = self._take()
         if damaged:
             which = f'line {first}' if damaged == 1 else f'{damaged:,} lines, the first is line {first:,}'
             logging.warning('the input: not UTF-8 in %s; U+FFFD replaces the invalid bytes', which)
@@ -161,7 +159,7 @@ def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]
     return contextlib.nullcontext(sys.stdout.buffer)
 
 
-class LineProgress:
+class LineProgress(contextlib.AbstractContextManager):
     """The number of lines, or files, done of a long input, on standard error: a bar, or a line now and then.
 
     Args:
@@ -205,9 +203,6 @@ class LineProgress:
         yield
         self._done = done
         self._bar.update(self._task, completed=done)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, kind: type | None, *_):
         self._heartbeat.stop()

@@ -12,7 +12,6 @@ A config file imports `config_dict` from here, or `config_beside` to start from 
     flag.py                   describes command-line flags
 """
 
-from transformer.config.declare import ConfigError
 from transformer.config.devices import check_devices, check_platform, portable, with_accumulation
 from transformer.config.files import config_beside, from_json, record_differences, to_json
 from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
@@ -41,11 +40,12 @@ from transformer.config.values import (
     row_positions,
     sentinels,
 )
+from transformer.errors import ConfigError, errors_in
 
 __all__ = [
     'check_devices', 'check_platform', 'check_search', 'Config', 'config_beside', 'config_dict',
-    'ConfigError', 'couples_batch', 'Data', 'Decode', 'differences', 'evaluation_options', 'flatten',
-    'form_of', 'FORMS', 'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS',
+    'ConfigError', 'couples_batch', 'Data', 'Decode', 'differences', 'errors_in', 'evaluation_options',
+    'flatten', 'form_of', 'FORMS', 'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS',
     'portable', 'present_values', 'read_values', 'record_differences', 'replace', 'resolve',
     'resolve_values', 'row_positions', 'sentinels', 'set_option', 'TASKS', 'to_json', 'Train',
     'with_accumulation', 'with_classes', 'with_steps',

@@ -11,10 +11,10 @@ from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
 
 TORCH_ENDS = '.bin', '.pt', '.pth', '.ckpt'
-# Types of safetensors that numpy has; bfloat16 is the upper half of float32.
+# Types of safetensors that numpy has, with bfloat16, which JAX adds.
 _TYPES = {
     'F64': '<f8', 'F32': '<f4', 'F16': '<f2', 'I64': '<i8', 'I32': '<i4', 'I16': '<i2', 'I8': 'i1',
-    'U64': '<u8', 'U32': '<u4', 'U16': '<u2', 'U8': 'u1', 'BOOL': '?', 'BF16': '<u2',
+    'U64': '<u8', 'U32': '<u4', 'U16': '<u2', 'U8': 'u1', 'BOOL': '?', 'BF16': 'bfloat16',
 }  # fmt: skip
 
 
@@ -40,9 +40,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
         if array['dtype'] not in _TYPES:
             raise ConfigError(f'{file.name}: {name}: has the type {array["dtype"]}, which numpy lacks')
         values = np.frombuffer(array['data'], _TYPES[array['dtype']]).reshape(array['shape'])
-        if array['dtype'] == 'BF16':
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        arrays[name] = values.astype(np.float32) if values.dtype == np.float16 else values
+        arrays[name] = values.astype(np.float32) if array['dtype'] in ('F16', 'BF16') else values
     return arrays
 
 

@@ -207,7 +207,7 @@ def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -
         yield check.left_out
     how = {'method': 'beam', 'alpha': 0.0} if is_pair else {'method': 'greedy'}
     texts = [best[0].text for best in verbs['hypotheses'](trained, sources, **how)]
-    their_texts = other.likeliest(sources, how['method'])
+    their_texts = other.likeliest(sources)
     equal = sum(map(str.__eq__, texts, their_texts))
     yield f'{kind} computes in {other.dtype}'
     search = f'beam {config.decode.beam}, alpha 0' if is_pair else 'greedy search'

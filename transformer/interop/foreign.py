@@ -38,6 +38,14 @@ HELD = {
 FIELDS = 'source', 'target'
 NUMBERED = {'source': 'source.spm', 'target': 'target.spm'}
 
+# The names of an encoder-decoder's tables of the source, the target and the softmax, by model.tie_embeddings.
+_TABLES = {
+    'all': ('embedding', 'embedding', 'embedding'),
+    'inputs': ('embedding', 'embedding', 'softmax'),
+    'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
+    'none': ('source_embedding', 'target_embedding', 'softmax'),
+}
+
 # Added to the logits of pieces that the other program does not have; float16 has no smaller numbers.
 NEVER = -6e4
 
@@ -180,19 +188,13 @@ def word_tables(
       joint: whether source and target have the same pieces.
     """
     size = max(map(len, tables))
-    source, target, softmax = (np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables)
+    tables = [np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables]
+    source, target, softmax = tables
     bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
-    if not np.array_equal(target, softmax):
-        tie = 'none'
-        params = {
-            'source_embedding/table': source,
-            'target_embedding/table': target,
-            'softmax/table': softmax,
-        }
-    elif joint and np.array_equal(source, target):
-        tie, params = 'all', {'embedding/table': target}
-    else:
-        tie, params = 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
+    tie = 'decoder' if np.array_equal(target, softmax) else 'none'
+    if tie == 'decoder' and joint and np.array_equal(source, target):
+        tie = 'all'
+    params = {f'{name}/table': table for name, table in zip(_TABLES[tie], tables, strict=True)}
     changes = {
         'model.d_model': source.shape[1],
         'model.vocab_size': size,
@@ -260,13 +262,7 @@ def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Returns an encoder-decoder's tables of the source, the target and the softmax, and its bias."""
-    names = {
-        'all': ('embedding', 'embedding', 'embedding'),
-        'inputs': ('embedding', 'embedding', 'softmax'),
-        'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
-        'none': ('source_embedding', 'target_embedding', 'softmax'),
-    }
-    return [*(params[f'{name}/table'] for name in names[model.tie_embeddings]), _bias(model, params)]
+    return [*(params[f'{name}/table'] for name in _TABLES[model.tie_embeddings]), _bias(model, params)]
 
 
 def text_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -350,13 +346,9 @@ def list_tokenizers(
       begin: whether a source begins with START.
       end: whether a source ends with EOS.
     """
-    ordered = [in_order(*both) for both in zip(vocabularies, orders, strict=True)]
-    joiner = _joiner(ordered)
-    source, target = (
-        PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
-        for tokens, begins, ends in zip(ordered, (begin, False), (end, True), strict=True)
-    )
-    return dict(zip(FIELDS, (source, target), strict=True))
+    source, target = (in_order(*both) for both in zip(vocabularies, orders, strict=True))
+    joiner, make = _joiner([source, target]), PiecesTokenizer.from_pieces
+    return {'source': make(source, joiner, begin=begin, end=end), 'target': make(target, joiner, end=True)}
 
 
 def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:

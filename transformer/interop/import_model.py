@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -83,8 +82,7 @@ def import_model(
         'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
         'codecs': codec.files_of(foreign.codecs),
         'checksums': {
-            name: hashlib.sha256(content).hexdigest()
-            for name, content in codec.contents(foreign.codecs).items()
+            name: files.bytes_sha256(content) for name, content in codec.contents(foreign.codecs).items()
         },
         **({'tokenizer_sha256': digest} if (digest := codec.sha256(foreign.codecs)) else {}),
     }
@@ -98,22 +96,18 @@ def import_model(
 
 def describe(run: Run) -> Iterator[str]:
     """Yields lines that describe an imported model."""
+    imported, own = run.manifest['imported'], run.config.train.task
     count = cost.parameters(models.parameter_shapes(run.config))
-    form = run.manifest['imported']['format']
     sizes = dict.fromkeys(one.size for one in run.codecs.values() if one)
     units = 'classes' if configs.has(run.config, 'classes') else 'pieces'
     known = ' and '.join(f'{size:,}' for size in sizes)
-    yield f'{run.folder}: a model of {form}, {count:,} parameters, {known} {units}'
-    base = configs.resolve_values({})
-    different = configs.differences(base, run.config)
-    own = run.config.train.task
+    yield f'{run.folder}: a model of {imported["format"]}, {count:,} parameters, {known} {units}'
     others = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form and task != own]
     hint = f'; with --config.train.task it can be {" or ".join(others)}' if others else ''
     yield f'  train.task = {own}{hint}'
-    for key, (_, value) in different.items():
+    for key, (_, value) in configs.differences(configs.resolve_values({}), run.config).items():
         if not key.startswith('train.') and value is not None:
             yield f'  {key} = {value}'
-    imported = run.manifest['imported']
     yield from (f'  it {note}' for note in imported.get('notes', ()))
     if ignored := imported['ignored']:
         yield f'  without (buffers, copies, heads for other tasks): {_some(ignored)}'

@@ -137,11 +137,7 @@ def to_theirs(table: Iterable[ForeignArray], ours: Mapping[str, np.ndarray]) -> 
     """Converts our parameters to another program's arrays."""
     theirs = {}
     for entry in table:
-        arrays = [np.asarray(ours[path], np.float32) for path in entry.ours]
-        matrices = [
-            array.reshape(_matrix_shape(path, array.shape))
-            for path, array in zip(entry.ours, arrays, strict=True)
-        ]
+        matrices = [ours[path].reshape(_matrix_shape(path, ours[path].shape)) for path in entry.ours]
         joined = np.concatenate(matrices, axis=-1)
         theirs[entry.theirs] = np.ascontiguousarray(joined.T if entry.transposed else joined)
     return theirs

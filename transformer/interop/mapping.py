@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import OPTIONS, TASKS, ConfigError, declare
+from transformer.config import OPTIONS, TASKS, ConfigError, declare, errors_in
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.foreign import names_of, read_foreign
@@ -85,22 +85,19 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
       ConfigError: the mapping is damaged or incomplete, or an array is missing, unknown or of another shape.
     """
     plan = _plan(mapping)
-    try:
+    with errors_in(mapping):
         pieces = _read_pieces(mapping.parent, plan['tokenizer'])
         codecs = _codecs(plan['tokenizer'], pieces)
         never = _never(pieces)
         changes = _changes(plan['options'], pieces, codecs) | smoothing(never)
-    except ConfigError as error:
-        raise ConfigError(f'{mapping}: {error}') from None
-    theirs = _read_arrays(file)
-    try:
+    with errors_in(file):
+        theirs = arrays.read(file)
+    with errors_in(mapping):
         layout.check_sizes(changes, theirs)
         shapes = layout.parameter_shapes(changes)
         table = [*_table(plan['arrays'], shapes, transposed=plan['transposed'])]
         ignored = _ignored(plan['ignored'], theirs.keys() - {entry.theirs for entry in table})
-    except ConfigError as error:
-        raise ConfigError(f'{mapping}: {error}') from None
-    try:
+    with errors_in(file):
         theirs = {name: array for name, array in theirs.items() if name not in ignored}
         theirs |= _in_our_order(table, theirs, pieces, len(never))
         # A model without a bias has one here, for the pieces that it lacks.
@@ -108,8 +105,6 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
         known = {} if mapped else {'softmax_bias': np.zeros_like(never)}
         params = layout.to_ours(table, theirs, shapes, known)
         _check_equal(table, theirs)
-    except ConfigError as error:
-        raise ConfigError(f'{file}: {error}') from None
     return Foreign(changes, params | {'softmax_bias': params['softmax_bias'] + never}, codecs, ignored)
 
 
@@ -119,13 +114,6 @@ def _plan(file: epath.Path) -> dict:
         return _OPTIONAL | files.read_json(file, _SHAPE)
     except OSError as error:
         raise ConfigError(f'{file}: {error.strerror or error}') from None
-
-
-def _read_arrays(file: epath.Path) -> Arrays:
-    try:
-        return arrays.read(file)
-    except ConfigError as error:
-        raise ConfigError(f'{file}: {error}') from None
 
 
 def _ignored(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:

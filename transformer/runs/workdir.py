@@ -10,7 +10,7 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import files, locks
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, errors_in
 from transformer.config.extras import needing
 from transformer.data import cache, codec, text_input
 from transformer.data import manifest as manifests
@@ -70,10 +70,8 @@ class Run:
                 f'{folder}: not a work directory (it holds no {manifests.FILE}); if it is a model of another '
                 f'program, run.py import {folder} --output=WORKDIR makes one'
             )
-        try:
+        with errors_in(folder):
             return cls(folder, configs.from_json((folder / 'config.json').read_bytes()))
-        except ConfigError as error:
-            raise ConfigError(f'{folder}: {error}') from None
 
     @functools.cached_property
     def manifest(self) -> dict[str, object]:

@@ -112,7 +112,7 @@ ENSEMBLE = (
 )
 # Commands of several tasks.
 SCORE_PAIRS = TaskCommand(
-    'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
+    'Print log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
     '(TAB wrong ...).',
     verb='likelihoods',
     flags={

@@ -111,7 +111,7 @@ def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
         np.testing.assert_allclose(own, their, atol=1e-5 * np.abs(own).max())
     prompts = ['', *texts]
     greedy = [best[0].text for best in verbs['hypotheses'](trained, prompts, method='greedy')]
-    assert other.likeliest(prompts, 'greedy') == greedy
+    assert other.likeliest(prompts) == greedy
     _check_return(trained, tmp_path)
 
 
@@ -206,7 +206,7 @@ def test_a_language_model_there_never_writes_what_ours_never_writes(tmp_path):
     writing.write(config, trained.params, trained.codecs, tmp_path)
     prompts = [source for source, _ in PAIRS]
     greedy = task_of(config).verbs['hypotheses'](trained, prompts, method='greedy')
-    found = engine.model(trained, tmp_path).likeliest(prompts, 'greedy')
+    found = engine.model(trained, tmp_path).likeliest(prompts)
     assert found == [best[0].text for best in greedy]
 
 

@@ -26,7 +26,7 @@ _DAMAGED = (
 )  # fmt: skip
 
 
-class PictureFiles:
+class PictureFiles(contextlib.AbstractContextManager):
     """The pictures in `data.pictures`, by default in the folder of a table, by their names in the table."""
 
     def __init__(self, data: Data, table: epath.Path):
@@ -51,9 +51,6 @@ class PictureFiles:
         except _DAMAGED:
             self._files.close()
             raise ConfigError(f'data.pictures={data.pictures}: damaged, or no zip archive') from None
-
-    def __enter__(self) -> 'PictureFiles':
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._files.close()

@@ -1,5 +1,6 @@
 """Reads CTranslate2's model.bin: the arrays by name, int8 and int16 dequantised to float32."""
 
+import io
 import struct
 from collections.abc import Iterator
 
@@ -15,25 +16,18 @@ _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
 _SCALE_OF_INT16 = 1000.0  # if the file has none
 
 
-class _Binary:
+class _Binary(io.BytesIO):
     """A binary file whose values are read one after the other.
 
     Raises:
       ConfigError: the file ends in the middle of a value, or a string is damaged.
     """
 
-    def __init__(self, content: bytes):
-        self._content, self._place = content, 0
-
     def bytes(self, size: int) -> bytes:
-        part = self._content[self._place : self._place + size]
+        part = self.read(size)
         if len(part) < size:
-            raise ConfigError(f'{names.FILE}: ends in the middle of a value, at byte {len(self._content)}')
-        self._place += size
+            raise ConfigError(f'{names.FILE}: ends in the middle of a value, at byte {self.tell()}')
         return part
-
-    def left(self) -> int:
-        return len(self._content) - self._place
 
     def number(self, form: str) -> int:
         return struct.unpack(f'<{form}', self.bytes(struct.calcsize(form)))[0]
@@ -42,7 +36,7 @@ class _Binary:
         try:
             return self.bytes(self.number('H'))[:-1].decode()
         except UnicodeDecodeError:
-            raise ConfigError(f'{names.FILE}: damaged before byte {self._place}') from None
+            raise ConfigError(f'{names.FILE}: damaged before byte {self.tell()}') from None
 
 
 def read_arrays(content: bytes) -> tuple[str, Arrays]:
@@ -70,18 +64,16 @@ def read_arrays(content: bytes) -> tuple[str, Arrays]:
             for end in ('', '_scale'):
                 if name + end in arrays:
                     arrays[alias + end] = arrays[name + end]
-    if rest := binary.left():
-        raise ConfigError(f'{names.FILE}: has {rest} bytes after its end')
+    if rest := binary.read():
+        raise ConfigError(f'{names.FILE}: has {len(rest)} bytes after its end')
     return kind, dict(_dequantized(arrays))
 
 
 def _array(name: str, version: int, number: int, shape: list[int], content: bytes) -> np.ndarray:
     try:
         dtype = _TYPES[number] if version >= 4 else _BY_SIZE[number]
-        if dtype == 'bfloat16':
-            wide = np.frombuffer(content, '<u2').astype(np.uint32) << 16
-            return wide.view(np.float32).reshape(shape)
-        return np.frombuffer(content, np.dtype(dtype).newbyteorder('<')).reshape(shape)
+        array = np.frombuffer(content, np.dtype(dtype).newbyteorder('<')).reshape(shape)
+        return array.astype(np.float32) if dtype == 'bfloat16' else array
     except (IndexError, KeyError, ValueError):
         raise ConfigError(f'{names.FILE}: {name}: damaged') from None
 

@@ -62,11 +62,7 @@ class Translator:
         self._never = set(unwritten(trained.codecs['target'], trained.config))
         self._around = set(trained.codecs[FIELDS[0]].encode(''))
         self._translator = _load('Translator', folder)
-
-    @property
-    def dtype(self) -> str:
-        """Returns the type in which CTranslate2 computes."""
-        return self._translator.compute_type
+        self.dtype: str = self._translator.compute_type  # in which it computes
 
     def hypotheses(self, texts: Sequence[str], **options) -> list[list[Hypothesis]]:
         """Searches as `tasks.translation.translator.hypotheses` does, with our own search's scores."""
@@ -84,14 +80,9 @@ class Translator:
 
         return translator.hypotheses(self._trained, texts, search=search, **options)
 
-    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """Returns the translation of each text with the largest log p that a search finds.
-
-        Args:
-          method: greedy, or beam with the config's beam.
-        """
-        options = {'method': method} | ({'alpha': 0.0} if method == 'beam' else {})
-        return [best[0].text for best in self.hypotheses(texts, **options)]
+    def likeliest(self, texts: Sequence[str]) -> list[str]:
+        """Returns the translation of each text with the largest log p that the config's beam finds."""
+        return [best[0].text for best in self.hypotheses(texts, method='beam', alpha=0.0)]
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """Returns log p of every piece of each pair's target."""
@@ -180,27 +171,17 @@ class Generator:
         self._ids = {name: number for number, name in enumerate(self._names)}
         self._never = [[self._names[token]] for token in unwritten(self._tokenizer, trained.config)]
         self._generator = _load('Generator', folder)
+        self.dtype: str = self._generator.compute_type  # in which it computes
 
-    @property
-    def dtype(self) -> str:
-        """Returns the type in which CTranslate2 computes."""
-        return self._generator.compute_type
-
-    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """Returns the continuation of each text with the largest log p that a search finds.
-
-        Args:
-          method: greedy, or beam with the config's beam.
-        """
-        decode = self._config.decode
+    def likeliest(self, texts: Sequence[str]) -> list[str]:
+        """Returns the continuation of each text that greedy search finds."""
         prompts = [row[:-1] for row in self._tokenizer.encode_batch(texts)]
         results = [''] * len(prompts)
         # In a batch of several prompt lengths, CTranslate2 would count the ends of longer prompts as written.
         for batch in of_one_length(prompts, BATCH):
             found = self._generator.generate_batch(
                 [[self._names[token] for token in (EOS, *prompts[i])] for i in batch],
-                beam_size=decode.beam if method == 'beam' else 1,
-                max_length=decode.extra_len,
+                max_length=self._config.decode.extra_len,
                 length_penalty=0.0,
                 suppress_sequences=self._never or None,
                 include_prompt_in_result=False,

@@ -7,7 +7,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import ConfigError
+from transformer.config import ConfigError, errors_in
 from transformer.data import codec
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
@@ -70,16 +70,11 @@ def read(folder: epath.Path) -> Foreign:
     Raises:
       ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
     """
-    try:
+    with errors_in(folder):
         kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
-        model = _model(folder, kind, arrays, _settings(folder))
+        settings = _DEFAULTS | json_object(folder / 'config.json', _SETTINGS, {})
+        model = _model(folder, kind, arrays, settings)
         return model._replace(unused=unused(folder, {'config.json': _SETTINGS}))
-    except ConfigError as error:
-        raise ConfigError(f'{folder}: {error}') from None
-
-
-def _settings(folder: epath.Path) -> dict[str, object]:
-    return _DEFAULTS | json_object(folder / 'config.json', _SETTINGS, {})
 
 
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:

@@ -1,10 +1,8 @@
 """Writes an encoder and a decoder, or a decoder alone, as a model of CTranslate2 (extra `export`)."""
 
 import functools
-import re
 from collections.abc import Mapping
 
-import numpy as np
 from etils import epath
 
 from transformer import files
@@ -72,9 +70,10 @@ def write(
     """
     check(config, quantization)
     m, ours, form = config.model, layout.named(params), form_of(config)
-    spec = _spec(config, form)
+    spec, index_spec = _spec(config, form), load_library().specs.model_spec.index_spec
     for path, array in layout.to_theirs(names.table(flatten(config), form), ours).items():
-        _set(spec, path, array)
+        parent, _, name = path.rpartition('/')
+        setattr(index_spec(spec, parent), name, array)
     if has(config, 'pair'):
         _add_pair(spec, config, ours, codecs)
         _write_tokenizers([codecs[field] for field in FIELDS], folder)
@@ -168,19 +167,6 @@ def tokens(tokenizer: Tokenizer, size: int) -> list[str]:
 def _unused(first: int, end: int) -> list[str]:
     """Returns names for the rows that no piece of the tokenizer has."""
     return [f'<unused {number}>' for number in range(first, end)]
-
-
-def _set(spec, path: str, array: np.ndarray) -> None:
-    """Sets the array with a path such as encoder/layer_0/ffn/linear_1/bias, where layer_0 indexes a list."""
-
-    def inside(part, name: str):
-        numbered = re.fullmatch(r'(\w+)_(\d+)', name)
-        if numbered and isinstance(getattr(part, numbered[1], None), list):
-            return getattr(part, numbered[1])[int(numbered[2])]
-        return getattr(part, name)
-
-    *parts, last = path.split('/')
-    setattr(functools.reduce(inside, parts, spec), last, array)
 
 
 def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:

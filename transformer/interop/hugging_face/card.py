@@ -69,20 +69,15 @@ def _head(run: Run) -> Iterator[str]:
 
 
 def _model(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> Iterator[str]:
-    yield f'# {run.folder.name}'
-    yield ''
-    yield f'A {kind.architecture} for `train.task={run.config.train.task}`: {origin} of a training by'
-    yield ''
-    yield f'    {shlex.join(["run.py", "--config=configs/base.py", *_options(run)])}'
-    yield ''
+    yield f'# {run.folder.name}\n'
+    yield f'A {kind.architecture} for `train.task={run.config.train.task}`: {origin} of a training by\n'
+    yield f'    {shlex.join(["run.py", "--config=configs/base.py", *_options(run)])}\n'
     yield '```python'
     is_grey = kind.form == 'image_classes' and run.config.images.channels == 1
     yield (_USE_OF_GREY if is_grey else _USE[kind.form]).format(model=kind.architecture)
     yield '```'
     if differences:
-        yield ''
-        yield 'Where transformers and the program that trained it differ:'
-        yield ''
+        yield '\nWhere transformers and the program that trained it differ:\n'
         yield from (f'- {line}' for line in differences)
 
 
@@ -98,9 +93,7 @@ def _options(run: Run) -> list[str]:
 
 def _data(run: Run) -> Iterator[str]:
     manifest = run.manifest
-    yield ''
-    yield '## Data'
-    yield ''
+    yield '\n## Data\n'
     if not manifest['files']:
         yield f'Unknown here: the model came from another program ({manifest["imported"]["format"]}).'
         return
@@ -115,12 +108,9 @@ def _scores(run: Run) -> Iterator[str]:
     scores = run.result().get('scores', {})
     if not scores:
         return
-    yield ''
-    yield '## Scores'
+    yield '\n## Scores'
     for split, entry in scores.items():
-        yield ''
-        yield f'{split}, checkpoint {entry["checkpoint"]}:'
-        yield ''
+        yield f'\n{split}, checkpoint {entry["checkpoint"]}:\n'
         yield from (f'    {line}' for line in describe(task_of(run.config).measures, entry))
         if signatures := list(_signatures(entry)):
             yield ''

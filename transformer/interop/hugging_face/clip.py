@@ -56,21 +56,15 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     for ours, theirs, group, final in _TOWERS:
         entries += layout.norm(pair(f'{theirs}_model.{final}'), f'{ours}/encoder/final')
         for i in range(options[f'{group}.N']):
-            entries += _layer(f'{theirs}_model.encoder.layers.{i}', f'{ours}/encoder/layer_{i}')
+            there, here = f'{theirs}_model.encoder.layers.{i}', f'{ours}/encoder/layer_{i}'
+            for part, own in (('q', 'query'), ('k', 'key'), ('v', 'value'), ('out', 'output')):
+                names = pair(f'{there}.self_attn.{part}_proj')
+                entries += layout.linear(names, f'{here}/self_attention/{own}')
+            entries += layout.norm(pair(f'{there}.layer_norm1'), f'{here}/self_attention_sublayer')
+            entries += layout.linear(pair(f'{there}.mlp.fc1'), f'{here}/feed_forward/inner')
+            entries += layout.linear(pair(f'{there}.mlp.fc2'), f'{here}/feed_forward/outer')
+            entries += layout.norm(pair(f'{there}.layer_norm2'), f'{here}/feed_forward_sublayer')
     return entries
-
-
-def _layer(theirs: str, ours: str) -> list[ForeignArray]:
-    entries = []
-    for there, name in (('q', 'query'), ('k', 'key'), ('v', 'value'), ('out', 'output')):
-        entries += layout.linear(pair(f'{theirs}.self_attn.{there}_proj'), f'{ours}/self_attention/{name}')
-    return [
-        *entries,
-        *layout.norm(pair(f'{theirs}.layer_norm1'), f'{ours}/self_attention_sublayer'),
-        *layout.linear(pair(f'{theirs}.mlp.fc1'), f'{ours}/feed_forward/inner'),
-        *layout.linear(pair(f'{theirs}.mlp.fc2'), f'{ours}/feed_forward/outer'),
-        *layout.norm(pair(f'{theirs}.layer_norm2'), f'{ours}/feed_forward_sublayer'),
-    ]
 
 
 def _read(settings: Mapping) -> dict[str, object]:

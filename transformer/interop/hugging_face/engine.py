@@ -35,21 +35,13 @@ class TransformersModel:
         self._pair = has(trained.config, 'pair')
         kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
         self._model = kind.from_pretrained(str(folder)).eval()
+        self.dtype = str(self._model.dtype).removeprefix('torch.')  # in which it computes
         self._sides = models.fields(trained.config)
         self._order = their_order(trained.codecs[self._sides[-1]], trained.config.model.vocab_size)
         self._ours = {theirs: piece for piece, theirs in enumerate(self._order.tolist())}
 
-    @property
-    def dtype(self) -> str:
-        """Returns the type in which the model computes."""
-        return str(self._model.dtype).removeprefix('torch.')
-
-    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """Returns the translation or continuation of each text with the largest log p that a search finds.
-
-        Args:
-          method: greedy, or beam with the config's beam.
-        """
+    def likeliest(self, texts: Sequence[str]) -> list[str]:
+        """Returns the translation of each text by the config's beam, or its continuation by greedy search."""
         decode, codecs = self._trained.config.decode, self._trained.codecs
         rows = codecs[self._sides[0]].encode_batch(texts)
         if not self._pair:
@@ -60,7 +52,7 @@ class TransformersModel:
             length = len(rows[batch[0]])
             outputs = self._model.generate(
                 **self._inputs([rows[i] for i in batch]),
-                num_beams=decode.beam if method == 'beam' else 1,
+                num_beams=decode.beam if self._pair else 1,
                 do_sample=False,
                 length_penalty=0.0,
                 max_length=None,

@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import ConfigError
+from transformer.config import ConfigError, errors_in
 from transformer.data import codec
 from transformer.data.codec import Codecs, Labels
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
@@ -57,16 +57,14 @@ KINDS = {
     'bert': bert.KIND, 'clip': clip.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 't5': t5.KIND,
     'vit': vit.KIND,
 }  # fmt: skip
-# The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
+# The settings by which images are resized to the model's size, linearly, with pixels from -1 to 1: their
+# shapes, and the values of numbers.
 _NUMBERS = (float, [float])
 _PIXELS = {
     'do_rescale?': True, 'rescale_factor?': float, 'do_normalize?': True, 'image_mean?': _NUMBERS,
-    'image_std?': _NUMBERS, '*': object,
-}  # fmt: skip
-# The settings by which images are resized to the model's size, linearly.
-_RESIZED = {
-    'do_resize?': True, 'resample?': (range(2, 3), None), 'crop_pct?': None,
-    'size?': (files.SIZE, {'height': files.SIZE, 'width': files.SIZE}, None), 'do_convert_rgb?': (bool, None),
+    'image_std?': _NUMBERS, '*': object, 'do_resize?': True, 'resample?': (range(2, 3), None),
+    'crop_pct?': None, 'size?': (files.SIZE, {'height': files.SIZE, 'width': files.SIZE}, None),
+    'do_convert_rgb?': (bool, None),
 }  # fmt: skip
 _PIXEL_VALUES = {'rescale_factor': 1 / 255, 'image_mean': 0.5, 'image_std': 0.5}
 # The defaults of settings that a config.json can leave out.
@@ -79,10 +77,8 @@ def read(folder: epath.Path) -> Foreign:
     Raises:
       ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
     """
-    try:
+    with errors_in(folder):
         return _read(folder)
-    except ConfigError as error:
-        raise ConfigError(f'{folder}: {error}') from None
 
 
 def _read(folder: epath.Path) -> Foreign:
@@ -119,7 +115,7 @@ def _read(folder: epath.Path) -> Foreign:
     _check_search(folder, settings, codecs)
     known = {
         GENERATION: SEARCH | dict.fromkeys(_IDS, object),
-        PIXELS: clip.APPLIED if kind.form == 'image_text' else _PIXELS | _RESIZED,
+        PIXELS: clip.APPLIED if kind.form == 'image_text' else _PIXELS,
     }
     if kind.words:
         known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)
@@ -189,9 +185,7 @@ def _arrays(folder: epath.Path) -> Arrays:
 def _in_several_files(folder: epath.Path, index: str) -> Arrays:
     """Reads the arrays of the files that an index names."""
     places = json_object(folder / index, {'weight_map': {'*': str}, '*': object})['weight_map']
-    found = {}
-    for file in sorted(set(places.values())):
-        found[file] = arrays_of(folder / check_name(file, index))
+    found = {file: arrays_of(folder / check_name(file, index)) for file in sorted(set(places.values()))}
     if lacking := [name for name, file in places.items() if name not in found[file]]:
         raise ConfigError(f'{index}: {lacking[0]}: not in {places[lacking[0]]}')
     return {name: array for part in found.values() for name, array in part.items()}
@@ -213,10 +207,10 @@ def _check_tied(setting: str, tables: Mapping[str, np.ndarray | None]) -> None:
 
 def _check_pixels(folder: epath.Path, length: int) -> None:
     """Raises ConfigError if images are not resized to a square, with pixels from -1 to 1, as here."""
-    settings = json_object(folder / PIXELS, _PIXELS | _RESIZED, {})
+    settings = json_object(folder / PIXELS, _PIXELS, {})
     for name, value in settings.items():
         # Such as do_center_crop.
-        if name.startswith('do_') and value and f'{name}?' not in _PIXELS | _RESIZED:
+        if name.startswith('do_') and value and f'{name}?' not in _PIXELS:
             raise ConfigError(f'{PIXELS}: {name}={value}: images here are only resized')
     size = settings.get('size') or length
     if size not in (length, {'height': length, 'width': length}):
@@ -243,11 +237,9 @@ def _classes(settings: Mapping, arrays: Arrays) -> tuple[dict[str, object], Arra
     if twice:
         notes = (f'has several classes named {", ".join(sorted(twice))}, which here end with their numbers',)
     if not arrays.keys() & set(vit.HEAD):
-        zeros = (
-            np.zeros((labels.size, settings['hidden_size']), np.float32),
-            np.zeros(labels.size, np.float32),
-        )
-        arrays |= dict(zip(vit.HEAD, zeros, strict=True))
+        weight, bias = vit.HEAD
+        arrays[weight] = np.zeros((labels.size, settings['hidden_size']), np.float32)
+        arrays[bias] = np.zeros(labels.size, np.float32)
         notes += ('has no head: all classes are equally likely until it is trained',)
     return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}, notes
 

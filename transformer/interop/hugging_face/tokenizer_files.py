@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from etils import epath
 
 from transformer import files
-from transformer.config import OPTIONS, Config, ConfigError, flatten
+from transformer.config import OPTIONS, Config, ConfigError, errors_in, flatten
 from transformer.config.declare import has_meaning
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import SYMBOLS, Tokenizer
@@ -90,10 +90,8 @@ def read_shared(folder: epath.Path, kind: Kind) -> tuple[Tokenizer, dict[str, ob
     file = folder / SPIECE
     if (folder / TOKENIZER).exists() or not file.exists():
         return read(folder, kind), {}
-    try:
+    with errors_in(SPIECE):
         tokenizer = read_foreign(file)
-    except ConfigError as error:
-        raise ConfigError(f'{SPIECE}: {error}') from None
     if names_of(file)[: len(SYMBOLS)] != [*SYMBOLS.values()]:
         raise ConfigError(f'{SPIECE}: its first pieces are not {", ".join(SYMBOLS.values())}')
     return tokenizer, {}

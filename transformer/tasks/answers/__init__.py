@@ -4,7 +4,7 @@ from transformer.tasks.commands import NBEST, TaskCommand
 
 COMMANDS = {
     'answer': TaskCommand(
-        'Answer questions: each line of standard input is a question, a tab and a paragraph.',
+        'Write the answer to each line of standard input: a question, a tab and a paragraph.',
         flags=NBEST,
         examples=('{} answer --workdir=FOLDER --scores < FILE',),
     )

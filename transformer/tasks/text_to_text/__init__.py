@@ -11,7 +11,7 @@ COMMANDS = {
         note=ENSEMBLE,
     ),
     'answer': TaskCommand(
-        'Write the answer to each line of standard input: a question, a tab, and a paragraph.',
+        'Write the answer to each line of standard input: a question, a tab and a paragraph.',
         flags=NBEST,
         options=('decode.',),
         examples=('{} answer --workdir=FOLDER --scores < FILE',),

@@ -22,7 +22,7 @@ COMMANDS = {
 }
 TOOLS = {
     'score': Tool(
-        'Scores of a file of translations against a file of references.',
+        'Score a file of translations against a file of references.',
         'transformer.tasks.translation.score_command:main',
         (),
         {

@@ -11,7 +11,7 @@ _FROM = 'VECTORS is a file (word2vec or GloVe) or a work directory.'
 _TOOLS = 'transformer.tasks.words.tools'
 TOOLS = {
     'neighbours': Tool(
-        f'The words whose vectors have the largest cosines with a word. {_FROM}',
+        f'Print the words whose vectors have the largest cosines with a word. {_FROM}',
         f'{_TOOLS}:neighbours',
         ('VECTORS', 'WORD...'),
         _MOST | _COUNT,
