@@ -33,7 +33,6 @@ def get_config():
             'model.d_model': 64,
             'model.d_ff': 256,
             'model.h': 4,
-            'model.P_drop': 0.1,
             'model.norm': 'pre',
             'model.positions': 'rotary',
             'train.steps': 3000,

@@ -30,7 +30,6 @@ def get_config():
             'model.scale_embeddings': False,
             'model.softmax_bias': True,
             'model.init': 'truncated_normal',
-            'model.init_std': 0.02,
             'train.task': 'masked',
             'masked.of': 'all',
             'masked.most': 20,

@@ -33,8 +33,6 @@ def get_config():
             'image_model.positions': 'none',
             'image_model.activation': 'gelu',
             'train.task': 'captions',
-            'images.size': 32,
-            'images.patch': 4,
             'images.stem': 'convolutions',
             'images.sinusoids': True,
             'data.source': 'scenes',
@@ -55,6 +53,5 @@ def get_config():
             'train.eval_every': 800,
             'train.checkpoint_every': 800,
             'decode.method': 'greedy',
-            'decode.extra_len': 50,
         }
     )

@@ -11,47 +11,28 @@ Reached, R@1 of pictures of a name: 6.4 % of 172 with Twemoji and 4.5 % of 154 w
 0.6 and 0.6 %), after 424 of the 500 updates, in 220 seconds of one CPU core.
 """
 
-from transformer.config import config_dict
+from transformer.config import config_beside
 
 
 def get_config():
-    return config_dict(
+    return config_beside(
+        __file__,
+        'clip_pictures.py',
         {
-            'model.N': 2,
-            'model.d_model': 64,
-            'model.d_ff': 128,
-            'model.h': 4,
-            'model.norm': 'pre',
-            'model.positions': 'learned',
-            'model.max_len': 40,
-            'model.activation': 'quick_gelu',
             'model.P_drop': 0.1,
-            'image_model.N': 3,
-            'image_model.d_model': 96,
-            'image_model.d_ff': 192,
-            'image_model.norm_embedding': True,
-            'train.task': 'contrastive',
-            'images.size': 32,
-            'images.patch': 8,
             'images.crop': 3,
             'data.source': 'table',
-            'data.name': None,
+            'data.language': None,
             'data.train': 'train.tsv',
             'data.dev': 'dev.tsv',
             'data.test': 'noto.tsv',
+            'data.tokenizer': 'bpe',
             'data.pieces': 1000,
-            'data.batching': 'padded',
-            'data.max_len': 40,
-            'data.row_len': 40,
             'data.batch_tokens': 192 * 40,
-            'train.microbatches': 1,
             'train.steps': 500,
-            'train.schedule': 'cosine',
-            'train.peak_lr': 2e-3,
             'train.warmup_steps': 50,
             'train.weight_decay': 0.2,
-            'train.log_every': 20,
             'train.eval_every': 100,
             'train.checkpoint_every': 100,
-        }
+        },
     )

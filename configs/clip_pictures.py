@@ -30,7 +30,6 @@ def get_config():
             'image_model.d_ff': 192,
             'image_model.norm_embedding': True,
             'train.task': 'contrastive',
-            'images.size': 32,
             'images.patch': 8,
             'data.source': 'scenes',
             'data.name': None,

@@ -21,7 +21,6 @@ def get_config():
         {
             'model.kind': 'convolutional',
             'model.d_model': 148,
-            'model.kernel_width': 3,
             'model.positions': 'learned',
             'model.max_len': 178,
             'model.P_drop': 0.2,

@@ -28,7 +28,6 @@ def get_config():
             'model.activation': 'gelu_tanh',
             'model.scale_embeddings': False,
             'model.init': 'normal',
-            'model.init_std': 0.02,
             'model.init_std_positions': 0.01,
             'train.task': 'language',
             'data.source': 'text',

@@ -21,7 +21,6 @@ def get_config():
             'model.d_model': 192,
             'model.d_ff': 512,
             'model.h': 4,
-            'model.P_drop': 0.1,
             'model.positions': 'rotary',
             'model.norm': 'pre',
             'model.activation': 'swiglu',

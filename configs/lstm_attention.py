@@ -20,7 +20,6 @@ def get_config():
         'multi30k.py',
         {
             'model.kind': 'recurrent',
-            'model.cell': 'lstm',
             'model.N': 2,
             'model.d_model': 174,
             'model.reverse_source': True,

@@ -19,7 +19,6 @@ def get_config():
         'captions_pictures.py',
         {
             'model.kind': 'recurrent',
-            'model.cell': 'lstm',
             'model.N': 1,
             'model.d_model': 128,
             'model.alignment': 'additive',

@@ -19,7 +19,6 @@ def get_config():
             'data.source': 'text',
             'data.source_language': 'ar',
             'data.target_language': 'latin',
-            'data.train': 'train',
             'data.dev': 'dev',
             'data.test': 'dev',
             'data.tokenizer': 'characters',
@@ -38,9 +37,7 @@ def get_config():
             'train.lr_constant': 0.6,
             'train.eval_every': 200,
             'train.checkpoint_every': 200,
-            'train.log_every': 100,
             'train.average_last': 3,
-            'decode.beam': 4,
             'decode.max_source_len': 64,
             'decode.extra_len': 32,
         }

@@ -33,7 +33,6 @@ def get_config():
             'train.peak_lr': 0.003,
             'train.eval_every': 400,
             'train.checkpoint_every': 400,
-            'train.log_every': 100,
             'decode.alpha': 0.3,
             'decode.extra_len': 100,
         }

@@ -25,7 +25,6 @@ def get_config():
             'data.train': 'TREC.train.all[:90%]',
             'data.dev': 'TREC.train.all[90%:]',
             'data.test': 'TREC.train.all[90%:]',
-            'data.batching': 'packed',
             'data.row_len': 64,
             'data.max_len': 64,
             'data.batch_tokens': 8 * 64,

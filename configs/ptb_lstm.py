@@ -21,7 +21,6 @@ def get_config():
     return config_dict(
         {
             'model.kind': 'recurrent',
-            'model.cell': 'lstm',
             'model.N': 2,
             'model.d_model': 256,
             'model.P_drop': 0.2,
@@ -46,7 +45,6 @@ def get_config():
             'train.clip_norm': 1.0,
             'train.ema': 0.999,
             'train.microbatches': 4,
-            'train.log_every': 100,
             'train.eval_every': 2000,
             'train.checkpoint_every': 500,
             'decode.method': 'sample',

@@ -12,39 +12,20 @@ Reached: 74.06, 73.76 and 73.76 % of 5,000 other pictures with train.seed 1, 2 a
 processor time each.
 """
 
-from transformer.config import config_dict
+from transformer.config import config_beside
 
 
 def get_config():
-    return config_dict(
+    return config_beside(
+        __file__,
+        'vit_cifar10.py',
         {
             'model.kind': 'convolutional',
             'model.N': 4,
             'model.d_model': 256,
             'model.positions': 'none',
-            'model.P_drop': 0.0,
-            'train.task': 'images',
-            'images.size': 32,
+            'model.max_len': 512,
             'images.patch': 8,
-            'images.pool': 'mean',
-            'images.begin': 'zeros',
-            'images.crop': 4,
-            'images.flip': True,
-            'images.cutmix': 1.0,
-            'data.source': 'folders',
-            'data.train': 'train',
-            'data.dev': 'dev',
-            'data.test': 'test',
-            'data.name': None,
             'data.batch_tokens': 64 * 16,
-            'train.steps': 8000,
-            'train.eps_ls': 0.1,
-            'train.weight_decay': 0.1,
-            'train.schedule': 'linear',
-            'train.peak_lr': 1e-3,
-            'train.warmup_steps': 200,
-            'train.log_every': 50,
-            'train.eval_every': 1000,
-            'train.checkpoint_every': 1000,
-        }
+        },
     )

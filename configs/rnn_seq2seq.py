@@ -20,7 +20,6 @@ def get_config():
         'multi30k.py',
         {
             'model.kind': 'recurrent',
-            'model.cell': 'lstm',
             'model.d_model': 142,
             'model.reverse_source': True,
             'model.P_drop': 0.2,

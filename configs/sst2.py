@@ -37,7 +37,6 @@ def get_config():
             'model.positions': 'none',
             'model.P_drop': 0.5,
             'train.steps': 600,
-            'train.eps_ls': 0.1,
             'train.warmup_steps': 150,
             'train.peak_lr': 0.003,
             'train.schedule': 'linear',

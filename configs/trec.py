@@ -34,7 +34,6 @@ def get_config():
             'model.d_model': 256,
             'model.P_drop': 0.5,
             'train.steps': 1500,
-            'train.eps_ls': 0.1,
             'train.warmup_steps': 150,
             'train.peak_lr': 0.003,
             'train.schedule': 'linear',

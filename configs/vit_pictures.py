@@ -24,8 +24,6 @@ def get_config():
             'model.activation': 'gelu',
             'model.P_drop': 0.0,
             'train.task': 'images',
-            'images.size': 32,
-            'images.patch': 4,
             'data.source': 'pictures',
             'data.name': None,
             'data.batch_tokens': 64 * 65,

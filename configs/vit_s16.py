@@ -13,7 +13,6 @@ def get_config():
         __file__,
         'vit_b16.py',
         {
-            'model.N': 12,
             'model.d_model': 384,
             'model.d_ff': 1536,
             'model.h': 6,

@@ -79,8 +79,6 @@ def process() -> tuple[int, int]:
 
 def processes_here() -> int:
     """Counts the run's processes on this host. Every process must call this."""
-    if jax.process_count() == 1:
-        return 1
     host = np.uint32(zlib.crc32(socket.gethostname().encode()))
     return int(np.sum(multihost_utils.process_allgather(host) == host))
 
@@ -244,8 +242,6 @@ def device_index() -> Int[Array, '']:
 
 def greatest(number: int) -> int:
     """Returns the greatest number that any process passes. Every process must call this."""
-    if jax.process_count() == 1:
-        return number
     return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
@@ -255,13 +251,10 @@ def together() -> Iterator[None]:
 
     Every process must enter it. If it fails in one process, it fails in all.
     """
-    error = None
     try:
         yield
-    except Exception as raised:
-        error = raised
-    failed = greatest(int(error is not None))
-    if error is not None:
-        raise error
-    if failed:
+    except Exception:
+        greatest(1)
+        raise
+    if greatest(0):
         raise ConfigError('another process of this run has failed; its message says why')

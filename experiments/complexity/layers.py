@@ -79,14 +79,14 @@ def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = 
 
 def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']], Float[Array, 'T D']]:
     """Returns one step of Elman cells at all positions: `(inputs, states before) -> states after`."""
-    model, layer = Model(kind='recurrent', cell='rnn_tanh', d_model=d), recurrent(1, d)
-    kernels = random(layer.arrays)[0]['params']
+    kernels = random(recurrent(1, d).arrays)[0]['params']
     weights = cells.Weights(kernels['inputs'], kernels['bias'], kernels['recurrent'], None)
 
     def step(x, states):
         # Each position continues from the state of the previous one.
         carry = (jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]),)
-        return cells.advance(model, weights, cells.project(weights, x), carry, cells.Factors())[0]
+        (state,), _ = cells.advance('rnn_tanh', weights.recurrent, cells.project(weights, x), carry, None)
+        return state
 
     return step
 

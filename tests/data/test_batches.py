@@ -385,7 +385,7 @@ def test_prefetch_gives_what_put_made(corpus):
         seen.append(threading.current_thread())
         return batch['target'].tokens.copy()
 
-    found = list(prefetch(made, 3, 9, put, depth=1))
+    found = list(prefetch(made, 3, 9, put))
     for step, target in zip(range(3, 9), found, strict=True):
         np.testing.assert_array_equal(target, made.batch(step)['target'].tokens)
     assert threading.main_thread() not in seen
@@ -410,14 +410,14 @@ def prefetching():
 def test_prefetch_works_ahead_by_its_depth_and_ends_with_its_reader(corpus):
     made = RowBatches(corpus, data('packed'), 2, 0, True)
     calls = []
-    ahead = prefetch(made, 0, 100, lambda batch: calls.append(1), depth=3)
+    ahead = prefetch(made, 0, 100, lambda batch: calls.append(1))
     next(ahead)
     deadline = time.monotonic() + 10
-    # One was taken, three wait, and one more is ready to be handed over.
-    while len(calls) < 5 and time.monotonic() < deadline:
+    # One was taken, two wait, and one more is ready to be handed over.
+    while len(calls) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
-    assert len(calls) == 5
+    assert len(calls) == 4
     assert prefetching()
     ahead.close()
     assert not prefetching()

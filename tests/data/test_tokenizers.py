@@ -78,7 +78,7 @@ def random_texts(longest, count):
 
 def test_decoding_undoes_encoding_of_random_text(either):
     texts = random_texts(30, 2000)
-    assert [either.decode(ids) for ids in either.encode_batch(texts, threads=2)] == texts
+    assert [either.decode(ids) for ids in either.encode_batch(texts)] == texts
 
 
 @pytest.mark.parametrize('block', [1, 7, 50])

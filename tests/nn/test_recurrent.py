@@ -197,14 +197,14 @@ def test_variational_dropout_is_one_draw_a_segment():
 
 def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.LayerInputs) -> cells.Carry:
     """Computes `cells.read_rows`, without a scan and without a gradient of its own."""
-    model, (length, rows) = config_of(cell=cell).model, row.begin.shape
-    zeros, carries = cells.empty_carry(cell, rows, kernel.shape[0]), [None] * length
-    weights, carry = cells.Weights(None, None, kernel, None), zeros
+    length, rows = row.begin.shape
+    carry = zeros = cells.empty_carry(cell, rows, kernel.shape[0])
+    carries = [None] * length
     for t in reversed(range(length)) if reverse else range(length):
         now = jax.tree.map(lambda x: x[t], row)
         carry = cells.reset(now.begin, zeros if now.initial is None else now.initial, carry)
-        factors = cells.Factors(None, now.dropped)
-        carry = carries[t] = cells.advance(model, weights, now.projected, carry, factors)
+        carry, _ = cells.advance(cell, kernel, now.projected, carry, now.dropped)
+        carries[t] = carry
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *carries)
 
 

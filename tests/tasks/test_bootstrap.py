@@ -21,8 +21,8 @@ def test_interval_of_a_mean_is_the_normal_one():
     values = np.random.default_rng(1).normal(3, 2, 400)
     mean = bootstrap.estimate(lambda column: float(column.mean()), values)
     half = 1.96 * values.std() / 20
-    assert mean.score == values.mean()
-    assert mean.interval == pytest.approx([values.mean() - half, values.mean() + half], abs=0.15 * half)
+    assert mean['score'] == values.mean()
+    assert mean['interval'] == pytest.approx([values.mean() - half, values.mean() + half], abs=0.15 * half)
 
 
 def test_columns_are_drawn_together():
@@ -33,6 +33,6 @@ def test_columns_are_drawn_together():
 
 def test_undefined_scores_have_no_interval():
     numbers = np.arange(3)
-    assert bootstrap.estimate(lambda column: None, numbers) == (None, None)
+    assert bootstrap.estimate(lambda column: None, numbers) == {'score': None, 'interval': None}
     sometimes = lambda column: None if len(np.unique(column)) == 1 else 1.0
     assert bootstrap.estimate(sometimes, numbers) == (1.0, None)

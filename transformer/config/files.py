@@ -84,11 +84,9 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
     """
     try:
         if path.endswith('.json'):
-            with open(path, 'rb') as file:
-                return derivable(from_json(file.read(), path))
+            return derivable(from_json(pathlib.Path(path).read_bytes(), path))
         defined = {'__name__': 'config_file', '__file__': path}
-        with open(path, 'rb') as file:
-            exec(compile(file.read(), path, 'exec'), defined)
+        exec(compile(pathlib.Path(path).read_bytes(), path, 'exec'), defined)
         if 'get_config' not in defined:
             raise ConfigError('defines no get_config()')
         config = defined['get_config']()

@@ -216,8 +216,8 @@ def fill(batches: RowBatches) -> float:
 def tokens_where(
     real: Bool[np.ndarray, 'R S'],
     tokens: Integer[np.ndarray, 'R S'],
-    segments: Int[np.ndarray, 'R S'],
-    positions: Int[np.ndarray, 'R S'],
+    segments: Int[np.ndarray, 'R S'] | int,
+    positions: Int[np.ndarray, '... S'],
 ) -> Tokens:
     """Makes rows whose other places are padding."""
     return Tokens(*(np.where(real, array, 0).astype(np.int32) for array in (tokens, segments, positions)))

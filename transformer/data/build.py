@@ -276,16 +276,12 @@ def _write_split(
 
 def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Example]) -> None:
     """Warns of texts that read as another language than the config's, such as swapped files."""
-    named = {name: field for name, field in reading.texts().items() if field.language is not None}
-    read = {
-        name: languages.recognise(field.raw(row.values[name]) for row in rows)
-        for name, field in named.items()
-    }
-    wrong = [
-        f'{name} reads as {read[name]}, not as {field.option}={field.language}'
-        for name, field in named.items()
-        if field.language in languages.FUNCTION_WORDS and read[name] not in (None, field.language)
-    ]
+    wrong = []
+    for name, field in reading.texts().items():
+        if field.language in languages.FUNCTION_WORDS:
+            language = languages.recognise(field.raw(row.values[name]) for row in rows)
+            if language not in (None, field.language):
+                wrong.append(f'{name} reads as {language}, not as {field.option}={field.language}')
     if wrong:
         log.warning('data.%s: %s', split, '; '.join(wrong))
 

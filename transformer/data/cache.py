@@ -101,9 +101,9 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
     # The run's own copies are enough: the files can be gone.
     if data.tokenizer_model is not None and not given.keys() >= texts.keys():
         given = read_given(data, [*texts]) | given
-    for name, field in texts.items():
-        plain = name in given and not any(piece.startswith(_BRACKET) for piece in _pieces(given[name]))
-        if isinstance(field, Tree) and (data.tokenizer == 'bytes' or plain):
+    for name in [name for name, field in texts.items() if isinstance(field, Tree)]:
+        pieces = given[name].pieces(range(given[name].size)) if name in given else [_BRACKET]
+        if data.tokenizer == 'bytes' or not any(piece.startswith(_BRACKET) for piece in pieces):
             raise ConfigError(
                 'data.tokenizer_model, data.tokenizer=bytes and tokenizers of other runs are for plain text; '
                 'this task learns its own, in which every bracket is a piece'
@@ -111,15 +111,11 @@ def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokeniz
     return given
 
 
-def _pieces(tokenizer: Tokenizer) -> list[str]:
-    return tokenizer.pieces(range(tokenizer.size))
-
-
 def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> dict[str, object]:
     source = reader.READERS[data.source]
     versions = {'format': FORMAT, 'sentencepiece': sentencepiece.__version__, **source.versions()}
     if data.tokenizer == 'byte_bpe':
-        versions['tokenizers'] = hugging_face.version()
+        versions['tokenizers'] = hugging_face.load_library().__version__
     return {
         **{name: getattr(data, name) for name in reading.options},
         'versions': versions,

@@ -27,9 +27,7 @@ class Labels:
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def encode(self, name: str) -> int:
-        """Returns the number of a class, or raises ValueError if there is no such class."""
-        if name not in self._numbers:
-            raise ValueError(name)
+        """Returns the number of a class, or raises KeyError if there is no such class."""
         return self._numbers[name]
 
     def decode(self, number: int) -> str:

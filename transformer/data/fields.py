@@ -110,10 +110,9 @@ class Text(Field):
         """Returns the tokenizer."""
         return learn.tokenizer(name)
 
-    def written(self, value: Any, place: str) -> str:
-        """Returns the text whose pieces are stored. `place` names the value in errors."""
-        del place
-        return self.raw(value)
+    def written(self, row: Example, name: str) -> str:
+        """Returns the text whose pieces are stored."""
+        return self.compared(row.values[name])
 
     def compared(self, value: Any) -> str:
         """Returns the text by which an example of dev or test is found among the training's."""
@@ -125,7 +124,7 @@ class Text(Field):
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Turns each value into pieces, with EOS."""
-        texts = [self.written(row.values[name], row.place(name)) for row in rows]
+        texts = [self.written(row, name) for row in rows]
         pieces = codecs[name]
         encoded = [*map(pieces.encode_document, texts)] if self.whole else pieces.encode_batch(texts)
         return ragged(encoded, dtype_of(pieces.size))
@@ -164,9 +163,7 @@ def split_at_blanks(text: str) -> list[str]:
 class Words(Text):
     """A list of words, stored as the pieces of the words with a blank between them."""
 
-    def parse(self, cell: str) -> Any:
-        """Splits a cell at blanks."""
-        return split_at_blanks(cell)
+    parse = staticmethod(split_at_blanks)
 
     def raw(self, value: Sequence[str]) -> str:
         """Joins the words."""
@@ -188,15 +185,10 @@ class Tree(Text):
         found = (trees.one(value, f'data.train: {name}') for value in learn.values(name))
         return learn.tokenizer(name, trees.symbols(found, tags=self.tags))
 
-    def written(self, value: str, place: str) -> str:
+    def written(self, row: Example, name: str) -> str:
         """Returns the linearised tree, or '' for an empty line. Raises ConfigError if the text is no tree."""
-        tree = trees.one(value, place)
+        tree = trees.one(row.values[name], row.place(name))
         return trees.linearize(tree, tags=self.tags) if tree else ''
-
-    def learned(self, value: str) -> Iterator[str]:
-        """Returns an empty iterator: brackets are pieces of their own."""
-        del value
-        return iter(())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +215,7 @@ def number_of(labels: Labels, value: str, row: Example, name: str) -> int:
     """Returns the number of a class, or raises ConfigError, which names the row, if there is none."""
     try:
         return labels.encode(value)
-    except ValueError:
+    except KeyError:
         shown = ', '.join(labels.names[:20]) + (', ...' if len(labels.names) > 20 else '')
         raise ConfigError(f'{row.place(name)}: {value!r} is not among the classes {shown}') from None
 
@@ -260,10 +252,7 @@ class Tags(Field):
     of: str = 'text'
 
     shape = None
-
-    def parse(self, cell: str) -> Any:
-        """Splits a cell at blanks."""
-        return split_at_blanks(cell)
+    parse = staticmethod(split_at_blanks)
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns the names of the tags in the training rows, sorted."""
@@ -344,8 +333,6 @@ class Image(Field):
     width: int
     channels: int
 
-    dtype = np.dtype('|u1')
-
     def blank(self, value: Any) -> bool:
         """Returns False: an image of one colour is an image."""
         del value
@@ -359,7 +346,7 @@ class Image(Field):
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Joins the images."""
         del codecs
-        return Dense(np.array([row.values[name] for row in rows], self.dtype).reshape(-1, *self.shape))
+        return Dense(np.array([row.values[name] for row in rows], np.uint8).reshape(-1, *self.shape))
 
 
 class Reading(NamedTuple):

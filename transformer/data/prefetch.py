@@ -12,12 +12,7 @@ Placed = TypeVar('Placed')
 
 
 def prefetch(
-    batches: Batches,
-    start: int,
-    stop: int,
-    put: Callable[[Batch], Placed],
-    depth: int = 2,
-    process: tuple[int, int] = (0, 1),
+    batches: Batches, start: int, stop: int, put: Callable[[Batch], Placed], process: tuple[int, int] = (0, 1)
 ) -> Iterator[Placed]:
     """Builds the batches of steps [start, stop) in a thread and yields each as `put` places it.
 
@@ -25,10 +20,9 @@ def prefetch(
 
     Args:
       put: places a batch on the devices; the thread calls it.
-      depth: the most batches that wait.
       process: (index, count): builds only part `index` of `count` equal parts of each batch's rows.
     """
-    ready = queue.Queue(depth)
+    ready = queue.Queue(2)  # the most batches that wait
     closed = threading.Event()
 
     def work():

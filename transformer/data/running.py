@@ -84,8 +84,7 @@ class Chunks(Ordered):
         # Every example before a place has an end, which the running text lacks.
         places += np.searchsorted(self._begins, places, side='right') - 1
         tokens = np.where(column == lengths[:, None], EOS, self._text.tokens[places])
-        ones, columns = np.ones(real.shape, np.int32), np.broadcast_to(column, real.shape)
-        return {self._name: tokens_where(real, tokens, ones, columns)}
+        return {self._name: tokens_where(real, tokens, 1, column)}
 
 
 class Streams:
@@ -122,8 +121,7 @@ class Streams:
         positions = np.arange(number * self._width, (number + 1) * self._width)
         real = positions < self._lengths[part, None]
         places = (first + self._begins[part, None] + positions) % size
-        ones, positions = np.ones(real.shape, np.int32), np.broadcast_to(positions, real.shape)
-        return {self._name: tokens_where(real, self._text.tokens[places], ones, positions)}
+        return {self._name: tokens_where(real, self._text.tokens[places], 1, positions)}
 
     def context(self) -> tuple[int, float]:
         """Returns the least and the mean number of earlier tokens that a token sees."""
@@ -168,11 +166,7 @@ class Windows(Ordered):
         places[~real] = 0
         weight = real.astype(np.float32)
         weight[exists] *= column >= self._unscored[present, None]
-        shape = real.shape
-        rows = tokens_where(
-            real, self._text.tokens[places], np.ones(shape, np.int32), np.broadcast_to(column, shape)
-        )
-        return {self._name: rows, 'weight': weight}
+        return {self._name: tokens_where(real, self._text.tokens[places], 1, column), 'weight': weight}
 
     def context(self) -> tuple[int, float]:
         """Returns the least and the mean number of earlier tokens that a scored token sees.

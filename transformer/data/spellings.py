@@ -59,8 +59,3 @@ class Spellings(Text):
     def compared(self, value: str) -> str:
         """Returns the first spelling, or the whole line if it has none."""
         return next(iter(spellings(value)), value)
-
-    def written(self, value: str, place: str) -> str:
-        """Returns the first spelling."""
-        del place
-        return spellings(value)[0]

@@ -1,11 +1,9 @@
 """The fields of pairs that say what to do: a source with a prefix, and a target with several references."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from transformer.config import ConfigError
-from transformer.data.arrays import Dense, Ragged, dtype_of, ragged
-from transformer.data.codec import Codecs, FieldCodec
+from transformer.data.codec import FieldCodec
 from transformer.data.fields import Columns, Example, Learner, Text
 
 
@@ -33,6 +31,8 @@ class Prefixed(Columns):
     prefixes: tuple[tuple[str, str], ...] = ()
     of: str | None = None
 
+    encode = Text.encode  # one text, unlike the values of `Columns`
+
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns the tokenizer.
 
@@ -45,35 +45,20 @@ class Prefixed(Columns):
             raise ConfigError(f'{self.option}: no data set {unknown[0]!r} in data.train, only {shown}')
         return super().codec(name, learn)
 
-    def prefix(self, data_set: str, place: str) -> str:
-        """Returns the prefix of a data set. Raises ConfigError, which names the place, if it has none."""
-        found = dict(self.prefixes)
-        if data_set not in found and '' not in found:
-            raise ConfigError(f'{place}: {self.option} has no prefix for the data set {data_set!r}')
-        return found.get(data_set, found.get(''))
-
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Turns each value, with its prefix, into pieces."""
-        texts = []
-        for row in rows:
-            prefix = self.prefix(row.values[self.of] if self.of else '', row.place(name))
-            texts.append(prefixed(prefix, row.values[name]))
-        return ragged(codecs[name].encode_batch(texts), dtype_of(codecs[name].size))
+    def written(self, row: Example, name: str) -> str:
+        """Returns a value with the prefix of its data set. Raises ConfigError if that has none."""
+        prefixes, data_set = dict(self.prefixes), row.values[self.of] if self.of else ''
+        if data_set not in prefixes and '' not in prefixes:
+            raise ConfigError(f'{row.place(name)}: {self.option} has no prefix for the data set {data_set!r}')
+        return prefixed(prefixes.get(data_set, prefixes.get('')), row.values[name])
 
 
 @dataclasses.dataclass(frozen=True)
 class References(Columns):
     """One text or several right ones, of which a model learns the first."""
 
-    def written(self, value: str, place: str) -> str:
-        """Returns the first reference."""
-        del place
-        return references(value)[0]
+    encode = Text.encode  # one text, unlike the values of `Columns`
 
     def compared(self, value: str) -> str:
         """Returns the first reference."""
         return references(value)[0]
-
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Turns the first references into pieces."""
-        return Text.encode(self, name, codecs, rows)

@@ -44,22 +44,19 @@ def read(path: str) -> WordRows:
     """
     try:
         with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as file:
-            words, vectors, seen, total = [], [], set(), 0
+            vectors, total = {}, 0
             for word, vector in _rows(file, path):
-                if word not in seen:
-                    words.append(word)
-                    vectors.append(vector)
-                seen.add(word)
+                vectors.setdefault(word, vector)
                 total += 1
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise ConfigError(f'{path}: damaged or truncated gzip file') from None
     except OSError as error:
         raise ConfigError(f'{path}: {error.strerror or error}') from None
-    if not words:
+    if not vectors:
         raise ConfigError(f'{path}: is empty; it needs a word and its numbers on each line')
-    if total > len(words):
-        log.warning('%s: %d words occur twice; their first vectors count', path, total - len(words))
-    return WordRows(words, np.stack(vectors))
+    if total > len(vectors):
+        log.warning('%s: %d words occur twice; their first vectors count', path, total - len(vectors))
+    return WordRows([*vectors], np.stack([*vectors.values()]))
 
 
 def _rows(file: BinaryIO, path: str) -> Iterator[tuple[str, Float[np.ndarray, ' D']]]:

@@ -205,11 +205,7 @@ def search(
 def search_rows(
     config: Config, asked: Asked, pieces: int, params: ensemble.Params, key: Array, rows: tuple
 ) -> Hypotheses:
-    """Searches for the outputs of one device's rows: sources, numbers (-1 for an empty row), and a grammar's.
-
-    Embedding rows from `pieces` on are never written. The key and a row's number give the
-    row's own key.
-    """
+    """Searches for outputs of one device's rows: sources, numbers (-1 for an empty row), and a grammar's."""
     settings, grammar, (source, number, *of_grammar) = asked.settings, asked.grammar, rows
     width, lengths = _sizes(source)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths

@@ -101,13 +101,6 @@ def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
 
 
 def advance(
-    model: Model, weights: Weights, projected: Float[Array, 'B G'], carry: Carry, factors: Factors
-) -> Carry:
-    """Runs one step of one layer."""
-    return _advance(model.cell, weights.recurrent, projected, carry, factors.recurrent)[0]
-
-
-def _advance(
     cell: str,
     kernel: Float[Array, 'U G'],
     projected: Float[Array, 'B G'],
@@ -142,7 +135,7 @@ def _scan(
 
     def read(carry, row):
         carry = reset(row.begin, zeros if row.initial is None else row.initial, carry)
-        carry, multiplied = _advance(cell, kernel, row.projected, carry, row.dropped)
+        carry, multiplied = advance(cell, kernel, row.projected, carry, row.dropped)
         return carry, (carry, multiplied)
 
     return jax.lax.scan(read, zeros, row, reverse=reverse)[1]

@@ -185,23 +185,8 @@ class LanguageModel(nn.Module):
     def start(self, memory: Tokens, max_len: int) -> tuple[object, PromptedState]:
         """Reads each prompt, one segment at the beginning of its row, except for its last token."""
         rows, width = memory.tokens.shape
-        constants, state = self.decoder.start(None, rows, width + max_len)
-        return constants, self._read(
-            memory, constants, PromptedState(jnp.full(rows, START, jnp.int32), state)
-        )
-
-    def step(
-        self, constants: object, state: PromptedState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """Returns the logits after `tokens`, and the next state. `START` means the prompt's last token."""
-        tokens = jnp.where(tokens == START, state.pending, tokens)
-        x, decoder = self.decoder.step(self._embed(tokens), state.decoder, constants)
-        return self.logits(x), PromptedState(state.pending, decoder)
-
-    def _read(self, prompt: Tokens, constants: object, empty: PromptedState) -> PromptedState:
-        """Reads all of the prompt but its last token, beginning with the state `empty`."""
-        width = prompt.tokens.shape[1]
-        lengths = jnp.sum(prompt.segments > 0, axis=1)
+        constants, decoder = self.decoder.start(None, rows, width + max_len)
+        lengths = jnp.sum(memory.segments > 0, axis=1)
         # A scan cannot call a bound module, so it gets the module and the parameters separately.
         module, variables = self.unbind()
 
@@ -212,7 +197,17 @@ class LanguageModel(nn.Module):
             keep = lambda new, old: jnp.where(jnp.expand_dims(inside, range(1, new.ndim)), new, old)
             return jax.tree.map(keep, after, state), None
 
-        inputs = shift_right(prompt.tokens, prompt.segments).T, jnp.arange(width)
+        empty = PromptedState(jnp.full(rows, START, jnp.int32), decoder)
+        inputs = shift_right(memory.tokens, memory.segments).T, jnp.arange(width)
         state, _ = jax.lax.scan(read, empty, inputs)
         last = jnp.maximum(lengths - 1, 0)[:, None]
-        return state._replace(pending=jnp.take_along_axis(prompt.tokens, last, axis=1)[:, 0])
+        pending = jnp.take_along_axis(memory.tokens, last, axis=1)[:, 0]
+        return constants, state._replace(pending=pending)
+
+    def step(
+        self, constants: object, state: PromptedState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], PromptedState]:
+        """Returns the logits after `tokens`, and the next state. `START` means the prompt's last token."""
+        tokens = jnp.where(tokens == START, state.pending, tokens)
+        x, decoder = self.decoder.step(self._embed(tokens), state.decoder, constants)
+        return self.logits(x), PromptedState(state.pending, decoder)

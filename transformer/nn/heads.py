@@ -187,15 +187,13 @@ def blank_labels(config: Config, rows: int, length: int) -> Batch:
             places = _group(config).places(length)
             classes = {'next': zeros()} if _group(config).next_sentence else {}
             return {'target': zeros(places), 'weight': ones(places), **classes}
-        case 'classes':
+        case 'classes' | 'image_writes':
             return {'weight': ones(1)}
         case 'tags':
             # 0 is no tag.
             return {'tags': Tokens(zeros(length) + 1, zeros(length) + 1, zeros(length))}
         case 'spans':
             return {'span': zeros(1, 2), 'weight': ones(1)}
-        case 'image_writes':
-            return {'weight': ones(1)}
         case 'image_classes':
             return {'label': zeros(), 'weight': ones()}
         case _:

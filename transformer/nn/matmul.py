@@ -14,9 +14,11 @@ def sum_type(x: Array) -> jnp.dtype:
 
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
     """Multiplies all rows by a matrix. It has only a reverse-mode derivative."""
-    return _contract(1, x, kernel, None)
+    return affine(x, kernel, None, 1)
 
 
+# Plain definition: nn/plain.py: linear.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(
     x: Float[Array, '...'], kernel: Float[Array, '...'], bias: Float[Array, '...'] | None, axes: int
 ) -> Float[Array, '...']:
@@ -25,18 +27,12 @@ def affine(
     Heads stay an axis of their own, so that the TPU's compiler chooses a layout that suits attention. It has
     only a reverse-mode derivative.
     """
-    return _contract(axes, x, kernel, bias)
-
-
-# Plain definition: nn/plain.py: linear.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _contract(axes: int, x: Array, kernel: Array, bias: Array | None) -> Array:
     mapped = jnp.tensordot(x, kernel, axes)
     return mapped if bias is None else mapped + jnp.broadcast_to(bias, mapped.shape)
 
 
-def _forward(axes, x, kernel, bias):
-    return _contract(axes, x, kernel, bias), (x, kernel, bias is not None)
+def _forward(x, kernel, bias, axes):
+    return affine(x, kernel, bias, axes), (x, kernel, bias is not None)
 
 
 def _backward(axes, saved, gradient):
@@ -49,7 +45,7 @@ def _backward(axes, saved, gradient):
     return jax.lax.optimization_barrier(parts)
 
 
-_contract.defvjp(_forward, _backward)
+affine.defvjp(_forward, _backward)
 
 
 def _sum_over(x: Array, axes: int) -> Array:

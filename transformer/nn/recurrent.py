@@ -254,8 +254,9 @@ def advance(
     layers, output = [], None
     for i, (layer, carry, dropout) in enumerate(zip(weights.layers, state.layers, factors, strict=True)):
         gates = cells.project(layer, output) if i else projected
-        layers.append(cells.advance(model, layer, gates, carry, dropout))
-        y = cells.drop(layers[-1][0].astype(projected.dtype), dropout.outputs)
+        carry, _ = cells.advance(model.cell, layer.recurrent, gates, carry, dropout.recurrent)
+        layers.append(carry)
+        y = cells.drop(carry[0].astype(projected.dtype), dropout.outputs)
         output = output + y if model.residual and i else y
     if aligned is not None and context is None:
         context, attention = look_up(output)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, Model
 from transformer.config.tasks import Words
+from transformer.nn.kernels.kernel import pad
 from transformer.tokens import Batch
 
 # Places of a block.
@@ -71,7 +72,7 @@ class WordVectors(nn.Module):
     def __call__(self, batch: Batch, *, train: bool) -> WordPredictions:
         """Computes the decisions that predict each word from the words near it."""
         del train  # no dropout
-        batch = jax.tree.map(_whole_blocks, batch) | {
+        batch = jax.tree.map(lambda a: pad(a, BLOCK), batch) | {
             k: batch[k] for k in ('noise', 'noise_share') if k in batch
         }
         text, reach = batch['text'], self.words.window
@@ -124,11 +125,6 @@ class WordVectors(nn.Module):
         if made.ndim == 3:
             yes, along = yes[:, :, None], along[:, :, None]
         return Decisions(logits, yes, made[..., None] * along)
-
-
-def _whole_blocks(a: Array) -> Array:
-    """Pads rows to a multiple of the blocks' size."""
-    return jnp.pad(a, ((0, 0), (0, -a.shape[1] % BLOCK), *[(0, 0)] * (a.ndim - 2)))
 
 
 def _blocks(a: Array) -> Array:

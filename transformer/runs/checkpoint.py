@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
-from orbax.checkpoint import checkpoint_managers
 
 from transformer import files
 from transformer.config import ConfigError
@@ -92,7 +91,7 @@ class Checkpoints:
             # Our own thread does the whole save, including the hashes.
             enable_async_checkpointing=False,
             # Orbax's BestN reads costs from a file that no hash protects.
-            preservation_policy=_Retained(self._retained),
+            preservation_policy=self,
             # Each process works alone: without barriers, no process can wait for another.
             multiprocessing_options=ocp.options.MultiprocessingOptions(index, {index}, f'{index}'),
         )
@@ -330,7 +329,10 @@ class Checkpoints:
             raise DamagedCheckpoint(step, 'meta: not what was saved')
         return content
 
-    def _retained(self, steps: list[int]) -> set[int]:
+    def should_preserve(self, checkpoints, *, context) -> list[bool]:
+        """Returns whether to keep each step: Orbax's interface of a preservation policy."""
+        del context
+        steps = [checkpoint.step for checkpoint in checkpoints]
         contents = self._contents(steps)
         # A step that cannot be read now may be the best.
         retained = set(steps) - contents.keys()
@@ -341,7 +343,7 @@ class Checkpoints:
         for newest in (max(steps), None):
             costs = retention.costs(contents, newest)
             retained |= retention.retained_steps(steps, costs, self._keep, self._average)
-        return retained
+        return [step in retained for step in steps]
 
     def _contents(self, steps: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Reads the JSON of each step that can be read. A damaged checkpoint cannot be the best."""
@@ -365,19 +367,6 @@ def _no_late_tracebacks() -> Iterator[None]:
     yield
     # Not after an error, because other operations can end later.
     sys.unraisablehook = before
-
-
-class _Retained(checkpoint_managers.PreservationPolicy):
-    """A policy by which Orbax keeps the steps that `choose` picks."""
-
-    def __init__(self, choose: Callable[[list[int]], set[int]]):
-        self._choose = choose
-
-    def should_preserve(self, checkpoints, *, context) -> list[bool]:
-        del context
-        steps = [checkpoint.step for checkpoint in checkpoints]
-        retained = self._choose(steps)
-        return [step in retained for step in steps]
 
 
 def _shapes(tree):

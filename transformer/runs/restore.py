@@ -208,8 +208,6 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 
 def check_resume(folder: epath.Path) -> None:
     """Raises ConfigError if config.json is not the config that made the newest checkpoint."""
-    if not (folder / 'checkpoints').exists():
-        return
     with contextlib.closing(Checkpoints(folder / 'checkpoints', 1, read_only=True)) as checkpoints:
         for step in reversed(checkpoints.steps()):
             # A training continues from the newest checkpoint that is not damaged.
@@ -362,8 +360,6 @@ def _open_checkpoints(
     if (folder / parameters_file.FILE).exists():
         yield ParametersFile(folder)
         return
-    if not (folder / name).exists():
-        raise ConfigError(f'{folder}: has no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)
     try:
         if not checkpoints.steps():

@@ -3,24 +3,11 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 RESAMPLES = 1000
-
-
-class ScoreEstimate(NamedTuple):
-    """A score with its uncertainty; `_asdict()` is an entry of result.json.
-
-    Attributes:
-      score: the score of all examples, or None if it is undefined.
-      interval: the middle 95 % of the resamples' scores, or None if one of them is undefined.
-    """
-
-    score: float | None
-    interval: list[float] | None
 
 
 def draws(size: int) -> Iterator[Int[np.ndarray, ' examples']]:
@@ -32,21 +19,25 @@ def draws(size: int) -> Iterator[Int[np.ndarray, ' examples']]:
 
 def estimate(
     score: Callable[..., float | None], *columns: Shaped[np.ndarray, 'examples ...']
-) -> ScoreEstimate:
-    """Computes a score of at least one example and its 95 % interval.
+) -> dict[str, object]:
+    """Computes a score of at least one example and its 95 % interval, an entry of result.json.
 
     Args:
       score: `(*columns) -> score` of any choice of the examples.
       columns: arrays whose first axis is the example.
+
+    Returns:
+      `score`, of all examples, or None if it is undefined; `interval`, the middle 95 % of the resamples'
+      scores, or None if one of them is undefined.
     """
     values = [score(*(column[drawn] for column in columns)) for drawn in draws(len(columns[0]))]
     interval = None if None in values else np.percentile(values, [2.5, 97.5]).tolist()
-    return ScoreEstimate(score(*columns), interval)
+    return {'score': score(*columns), 'interval': interval}
 
 
 def mean_entry(values: Sequence[float | bool] | Shaped[np.ndarray, ' examples']) -> dict[str, object]:
     """Computes the entry of a mean: the mean of at least one value, and its 95 % interval."""
-    return estimate(lambda chosen: float(chosen.mean()), np.asarray(values))._asdict()
+    return estimate(lambda chosen: float(chosen.mean()), np.asarray(values))
 
 
 def resample(statistics: Int[np.ndarray, 'examples statistics']) -> Int[np.ndarray, 'resamples statistics']:

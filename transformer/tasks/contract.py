@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from transformer import files
 from transformer.config import Config
-from transformer.data.batches import Batches
-from transformer.progress import Progress, no_progress
+from transformer.data.dataset import Dataset
+from transformer.progress import Progress
 from transformer.runs.restore import Trained
 from transformer.training import split_sums
 
@@ -21,6 +21,12 @@ class Hypothesis(NamedTuple):
 
     text: str
     score: float
+
+
+def ranked(names: Sequence[str], scores: np.ndarray, best: int, shown: Callable = float) -> list[Hypothesis]:
+    """Returns the `best` names with the largest scores, best first, each with what `shown` makes of it."""
+    order = np.argsort(-scores, kind='stable')[:best]
+    return [Hypothesis(names[i], float(shown(scores[i]))) for i in order.tolist()]
 
 
 class Likelihood(NamedTuple):
@@ -153,10 +159,11 @@ def bound_sums(sums: Callable, config: Config) -> Callable:
 
 
 def means_of(
-    trained: Trained, sums: Callable, rows: Batches, progress: Progress = no_progress
+    task: Task, trained: Trained, dataset: Dataset, split: str, progress: Progress
 ) -> dict[str, float]:
-    """Computes a trained model's `sums` over the rows of a split, per unit of weight."""
-    return split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    """Computes a task's `sums` over the batches of a split, per unit of weight."""
+    sums, rows = bound_sums(task.sums, trained.config), task.batches(trained.config, dataset, split)
+    return split_sums.means(sums, trained.params, rows, progress)
 
 
 def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:

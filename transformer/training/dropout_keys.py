@@ -18,10 +18,7 @@ THREEFRY = 'threefry2x32'
 
 
 def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
-    """Returns a key from which each microbatch draws numbers of its own, by `fold_in(key, index)`.
-
-    The first axis of the arrays drawn from it is rows, equally many for each microbatch.
-    """
+    """Returns a key from which each microbatch draws numbers of its own, by `fold_in(key, index)`."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indexes)
     kind = _kind(str(jax.random.key_impl(key)), indexes.shape[0])
     return jax.random.wrap_key_data(jax.random.key_data(keys), impl=kind)

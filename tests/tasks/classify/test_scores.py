@@ -150,13 +150,13 @@ def test_intervals_of_class_scores():
         ('f1', scores.macro_f1),
         ('matthews', of_indicators),
     ):
-        assert entries[name].score == pytest.approx(function(gold, predicted), abs=1e-12)
-        assert entries[name].interval == pytest.approx(resampled(function, gold, predicted), abs=1e-12)
-        assert entries[name].interval[0] < entries[name].score < entries[name].interval[1]
+        assert entries[name]['score'] == pytest.approx(function(gold, predicted), abs=1e-12)
+        assert entries[name]['interval'] == pytest.approx(resampled(function, gold, predicted), abs=1e-12)
+        assert entries[name]['interval'][0] < entries[name]['score'] < entries[name]['interval'][1]
     f1 = functools.partial(scores.class_f1, positive=2)
     named = scores.score_classes(gold, predicted, positive=2)['f1']
-    assert named.score == f1(gold, predicted)
-    assert named.interval == pytest.approx(resampled(f1, gold, predicted), abs=1e-12)
+    assert named['score'] == f1(gold, predicted)
+    assert named['interval'] == pytest.approx(resampled(f1, gold, predicted), abs=1e-12)
 
 
 def test_intervals_of_number_scores():
@@ -165,15 +165,15 @@ def test_intervals_of_number_scores():
     predicted = gold + rng.normal(0, 2, 60)
     entries = scores.score_numbers(gold, predicted)
     assert list(entries) == ['pearson', 'spearman']
-    assert entries['pearson'].score == scores.pearson(gold, predicted)
-    assert entries['spearman'].score == scores.spearman(gold, predicted)
-    assert entries['pearson'].interval == pytest.approx(resampled(correlation, gold, predicted), abs=1e-9)
-    low, high = entries['spearman'].interval
-    assert -1 < low < entries['spearman'].score < high < 1
+    assert entries['pearson']['score'] == scores.pearson(gold, predicted)
+    assert entries['spearman']['score'] == scores.spearman(gold, predicted)
+    assert entries['pearson']['interval'] == pytest.approx(resampled(correlation, gold, predicted), abs=1e-9)
+    low, high = entries['spearman']['interval']
+    assert -1 < low < entries['spearman']['score'] < high < 1
 
 
 def test_interval_is_undefined_with_a_score():
     constant = scores.score_numbers(np.arange(5), np.ones(5))['pearson']
-    assert constant == (None, None)
+    assert constant == {'score': None, 'interval': None}
     # Of two examples, half of the resamples are constant.
     assert scores.score_numbers(np.arange(2), np.arange(2))['pearson'] == (pytest.approx(1.0), None)

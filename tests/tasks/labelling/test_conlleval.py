@@ -152,12 +152,12 @@ def test_interval_of_f1():
     gold, predicted = ([tags for pair in corpora('IOB2') for tags in pair[side]] for side in (0, 1))
     scores = conlleval.score(gold, predicted)
     estimate = scores.f1()
-    assert estimate.score == scores.chunks.f1
+    assert estimate['score'] == scores.chunks.f1
     rng, size = np.random.default_rng(0), len(gold)
     f1s = []
     for _ in range(1000):
         drawn = rng.integers(0, size, size)
         correct, found, right = scores.by_sentence[drawn].sum(0)
         f1s.append(200 * correct / (found + right))
-    assert estimate.interval == pytest.approx(np.percentile(f1s, [2.5, 97.5]), abs=1e-9)
-    assert estimate.interval[0] < estimate.score < estimate.interval[1]
+    assert estimate['interval'] == pytest.approx(np.percentile(f1s, [2.5, 97.5]), abs=1e-9)
+    assert estimate['interval'][0] < estimate['score'] < estimate['interval'][1]

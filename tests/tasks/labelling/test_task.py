@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_tags(trained, texts):
     found = [line.split(' ') for line in lines]
     right = [a == b for one, other in zip(found, gold, strict=True) for a, b in zip(one, other, strict=True)]
     assert scores['accuracy']['score'] == pytest.approx(np.mean(right))
-    assert scores['f1']['score'] == pytest.approx(conlleval.score(gold, found).f1().score)
+    assert scores['f1']['score'] == pytest.approx(conlleval.score(gold, found).f1()['score'])
     # Each word has one tag in training, too.
     assert scores['baseline'] == 1.0 and 'perplexity' not in scores
 

@@ -332,13 +332,13 @@ def likeliest(pieces: list[int]) -> np.ndarray:
 def test_a_form_in_a_gap_is_the_piece_that_it_has_there(tokenized, monkeypatch):
     model, dataset = tokenized
 
-    def predictions(trained, rows, choose, on_done, numbers):
+    def run(output, trained, rows, numbers, on_done, choose):
         for number, (line, row) in enumerate(zip(numbers, rows, strict=True)):
             text = dataset.texts('dev')['text'][line]
             [piece] = [a for a, b in zip(model.codecs['text'].encode(text), row, strict=True) if a != b]
             yield choose(number, likeliest([piece]))
 
-    monkeypatch.setattr(task, 'predictions', predictions)
+    monkeypatch.setattr(task, 'run', run)
     filled = task.fill_gaps(model, dataset, 'dev', 60)
     assert len(filled) == 60 and all(form == gap.right for gap, form in filled)
     assert {'den', 'der'} <= {form for _, form in filled}
@@ -351,8 +351,8 @@ def test_the_candidates_are_the_pieces_of_the_words_that_could_be_there(tokenize
     hidden = predict.gapped(model, text)
     place = hidden.index(MASK)
     there = [codec.encode(text.replace(GAP, word))[place] for word in ('der', 'sieht', 'Bauer')]
-    choose_all = lambda trained, rows, choose, on_done, numbers: [choose(0, likeliest(there))]
-    monkeypatch.setattr(predict, 'predictions', choose_all)
+    choose_all = lambda output, trained, rows, numbers, on_done, choose: [choose(0, likeliest(there))]
+    monkeypatch.setattr(predict, 'run', choose_all)
     [words] = predict.fill(model, [text], best=3)
     assert [word.text for word in words] == [p.removeprefix(BLANK) for p in codec.pieces(there)]
 

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 from etils import epy
@@ -25,7 +24,6 @@ with epy.lazy_imports():
     from transformer.data.generated.grammar import reader as grammar_reader
 
 LANGUAGES = ('en', 'de')
-T = TypeVar('T')
 Picture = UInt8[np.ndarray, 'h w c']
 
 
@@ -50,20 +48,14 @@ def _sentences(reading: Reading, entry: Entry) -> Iterator[Example]:
     """Yields the sentences of an entry, or their trees."""
     names = dict.fromkeys(reading.fields, f'grammar/{entry.name}')
     if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
-        for line, tree in _part(entry, sentences.sentence_trees(entry.name)):
+        for line, tree in entry.numbered(sentences.sentence_trees(entry.name)):
             yield trees.row(reading, tree, names, line)
         return
     _check_languages(reading)
     languages = {name: field.language for name, field in reading.texts().items()}
-    for line, pair in _part(entry, sentences.sentence_pairs(entry.name)):
+    for line, pair in entry.numbered(sentences.sentence_pairs(entry.name)):
         by_language = dict(zip(LANGUAGES, pair, strict=True))
         yield Example({name: by_language[language] for name, language in languages.items()}, names, line)
-
-
-def _part(entry: Entry, items: Sequence[T]) -> Iterator[tuple[int, T]]:
-    """Yields the items of an entry's part, each with its number from 1."""
-    part = entry.part(len(items))
-    yield from enumerate(items[part], part.start + 1)
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from etils import epath
 
@@ -11,6 +11,7 @@ from transformer import files
 from transformer.config import ConfigError, Data
 
 _WHERE = re.compile(r'(.+?)\[([^][=:]+)=([^][]*)\](\[.*\])?')
+T = TypeVar('T')
 _SLICE = re.compile(r'(.+)\[(?:(\d+)(%?))?:(?:(\d+)(%?))?\]')
 
 
@@ -37,6 +38,11 @@ class Entry(NamedTuple):
         if self.percent:
             return slice(size * self.start // 100, size * self.stop // 100)
         return slice(min(self.start, size), min(self.stop, size))
+
+    def numbered(self, items: Sequence[T]) -> Iterator[tuple[int, T]]:
+        """Yields the items that are read, each with its number from 1."""
+        part = self.part(len(items))
+        yield from enumerate(items[part], part.start + 1)
 
 
 def parse(data: Data, split: str, table: bool = False) -> Iterator[Entry]:

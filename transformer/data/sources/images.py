@@ -1,7 +1,6 @@
 """Reads images from files: folders of image files by class, and MNIST's idx files."""
 
 import functools
-import hashlib
 import io
 import itertools
 import logging
@@ -155,15 +154,12 @@ def row(
     number: int,
 ) -> Example:
     """Makes the row of an image, in the size of the image field, and its class. None stays None."""
-    values = {}
-    for name, field in reading.fields.items():
-        values[name] = label
-        if isinstance(field, Image) and image is None:
-            values[name] = None
-        elif isinstance(field, Image):
+    values = dict.fromkeys(reading.fields, label)
+    for name, field in reading.images().items():
+        values[name] = image
+        if image is not None and image.shape != field.shape:
             pixels = image[..., 0] if image.shape[-1] == 1 else image
-            same = image.shape == field.shape
-            values[name] = image if same else _resize(PIL.Image.fromarray(pixels), field)
+            values[name] = _resize(PIL.Image.fromarray(pixels), field)
     return Example(values, dict(names), number)
 
 
@@ -256,10 +252,8 @@ def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         if len(images) != len(labels):
             raise ConfigError(f'{paths[0]} has {len(images)} images, {paths[1]} has {len(labels)} labels')
         names = dict.fromkeys(reading.fields, str(paths[0].relative_to(data.dir)))
-        part = entry.part(len(images))
-        for number in range(part.start, part.stop):
-            label = str(labels[number])
-            yield row(reading, images[number, ..., None], label, names, number + 1)
+        for number, (image, label) in entry.numbered([*zip(images, labels, strict=True)]):
+            yield row(reading, image[..., None], str(label), names, number)
 
 
 def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
@@ -267,12 +261,11 @@ def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     del reading
     origins = []
     for entry in entries.parse(data, split):
-        digest, paths = hashlib.sha256(), _idx_paths(data, entry.name, split)
-        for path in paths:
-            for block in text.blocks(path):
-                digest.update(block)
+        paths = _idx_paths(data, entry.name, split)
+        content = b''.join(block for path in paths for block in text.blocks(path))
         part = entry.part(len(_read_idx(paths[1], 1)))
-        origins.append(SourceFile(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
+        name = entry.name + entry.suffix
+        origins.append(SourceFile(name, part.stop - part.start, files.bytes_sha256(content)))
     return origins
 
 

@@ -16,10 +16,8 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     for entry in entries.parse(data, split):
         path = entries.find(data, entry.name, split)
         names = dict.fromkeys(reading.fields, str(path.relative_to(entries.root(data))))
-        questions = list(_questions(path))
-        part = entry.part(len(questions))
-        for number in range(part.start, part.stop):
-            yield Example(questions[number], names, number + 1)
+        for number, values in entry.numbered(list(_questions(path))):
+            yield Example(values, names, number)
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:

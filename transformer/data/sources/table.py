@@ -111,10 +111,12 @@ def _pictures(data: Data, reading: Reading, path: epath.Path) -> contextlib.Abst
 
 
 def _rows(path: epath.Path, columns: Mapping[str, list[str]], entry: Entry) -> Iterator[tuple[int, Cells]]:
-    """Yields the rows of a table, without a slice, that an entry's column and value select."""
+    """Yields the rows of a table, without blank ones and a slice, that an entry's column and value select."""
     named = not all(name.isdecimal() for names in columns.values() for name in names)
     needed = [key for keys in columns.values() for key in keys] + [*(entry.where or ())][:1]
-    for line, cells in _read(path, needed if named else None):
+    for line, cells in _every_row(path, needed if named else None):
+        if cells is None:
+            continue
         if entry.where is None or _cell(path, line, cells, entry.where[0], True) == entry.where[1]:
             yield line, cells
 
@@ -168,11 +170,6 @@ def _check_column(path: epath.Path, line: int, names: Collection[str], key: str)
 def _without_tabs(text: str) -> str:
     """Turns tabs, which separate the texts of one value, and newlines, which end a line, into blanks."""
     return re.sub(r'[\t\n]+', ' ', text)
-
-
-def _read(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells]]:
-    """Yields each row that is not blank with its line. `needed` is as for `_every_row`."""
-    return ((line, cells) for line, cells in _every_row(path, needed) if cells is not None)
 
 
 def _every_row(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple[int, Cells | None]]:

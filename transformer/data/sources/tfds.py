@@ -74,15 +74,12 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the rows of a split, in the order of the files."""
     source = _open(data, reading, split).as_data_source(split=getattr(data, split))
     languages = {name: field.language for name, field in reading.texts().items()}
-    names, line = dict.fromkeys(languages, f'{data.name}/{getattr(data, split)}'), 0
+    names = dict.fromkeys(languages, f'{data.name}/{getattr(data, split)}')
     for start in range(0, len(source), _FETCHED):
-        for row in source.__getitems__(range(start, min(start + _FETCHED, len(source)))):
-            line += 1
-            yield Example(
-                {name: row[language].decode().replace('\n', ' ') for name, language in languages.items()},
-                names,
-                line,
-            )
+        fetched = source.__getitems__(range(start, min(start + _FETCHED, len(source))))
+        for line, row in enumerate(fetched, start + 1):
+            texts = {name: row[language].decode().replace('\n', ' ') for name, language in languages.items()}
+            yield Example(texts, names, line)
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:

@@ -1,7 +1,8 @@
 """Tokenizer: the base class of all tokenizers."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -41,15 +42,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the pieces of one text, with EOS."""
-        return self.encode_batch([text], threads=1)[0]
+        return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text, with EOS.
-
-        Args:
-          threads: of SentencePiece, by default one per processor; without effect with other tokenizers.
-        """
-        del threads
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the pieces of each text, with EOS."""
         return [self.encode(text) for text in texts]
 
     def encode_around(self, text: str, gap: str) -> list[list[int]]:
@@ -119,7 +115,7 @@ class Tokenizer:
         UNK, ids beyond the pieces and bytes that are not UTF-8 become U+FFFD or, with SentencePiece, a double
         question mark; a tokenizer of Hugging Face's leaves out the first two.
         """
-        text = self._text(list(_before_end(ids)))
+        text = self._text(list(itertools.takewhile(lambda token: token != EOS, map(int, ids))))
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -153,10 +149,3 @@ class Tokenizer:
 def utf8(text: str) -> bytes:
     """Encodes a text in UTF-8, with a question mark for a lone surrogate, which UTF-8 cannot encode."""
     return text.encode('utf-8', 'replace')
-
-
-def _before_end(ids: Iterable[int] | np.ndarray) -> Iterator[int]:
-    for token in map(int, ids):
-        if token == EOS:
-            return
-        yield token

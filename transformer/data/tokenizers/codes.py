@@ -53,9 +53,8 @@ class CodesTokenizer(Tokenizer):
         self._tokenizer = tokenizers.Tokenizer(bpe)
         self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(' ', 'removed')
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text, with EOS. `threads` has no effect."""
-        del threads
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the pieces of each text, with EOS."""
         texts = [utf8(text).decode() for text in texts]
         return [
             [*self._with_bytes(text, one.ids, one.offsets), EOS]

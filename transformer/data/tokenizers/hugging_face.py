@@ -100,12 +100,8 @@ class HuggingFaceTokenizer(Tokenizer):
             raise ConfigError(f'{name}: damaged: has no piece {error}, which it puts around texts') from None
         return made
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text, with EOS and those that the tokenizer puts around it.
-
-        `threads` has no effect.
-        """
-        del threads
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the pieces of each text, with EOS and those that the tokenizer puts around it."""
         safe = [utf8(text).decode() for text in texts]
         return [self._row(one.ids) for one in self._tokenizer.encode_batch(safe)]
 
@@ -210,11 +206,6 @@ def learn_byte_level(sentences: Iterable[str], pieces: int) -> HuggingFaceTokeni
     if made.size < pieces:
         raise ConfigError(f'data.pieces={pieces}: the training text allows {made.size} at most')
     return made
-
-
-def version() -> str:
-    """Returns the library's version."""
-    return load_library().__version__
 
 
 def load_library():

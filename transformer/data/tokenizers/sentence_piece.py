@@ -33,10 +33,10 @@ class SentencePieceTokenizer(Tokenizer):
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         self.size: int = self._processor.get_piece_size()
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Returns the pieces of each text, with EOS. `threads=None` uses every processor."""
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the pieces of each text, with EOS."""
         texts = [utf8(text).decode() for text in texts]
-        lists = self._processor.encode(texts, num_threads=threads or os.cpu_count() or 1)
+        lists = self._processor.encode(texts, num_threads=os.cpu_count() or 1)
         for index, text in enumerate(texts):
             if BLANK in text and self._keeps_nul:
                 lists[index] = self._encode_around_blanks(text)
@@ -128,12 +128,12 @@ class NumberedTokenizer(Tokenizer):
         values = json.dumps({'model': base64.b64encode(model).decode(), 'pieces': pieces}, ensure_ascii=False)
         return cls(NUMBERED + values[1:].encode() + b'\n')
 
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the pieces of each text, with EOS, and UNK for those that are not in the list."""
         texts = [utf8(text).decode() for text in texts]
         languages = [match[0] if (match := re.match('>>.*?<<', text)) else '' for text in texts]
         rest = [text[len(language) :] for text, language in zip(texts, languages, strict=True)]
-        lists = self._processor.encode(rest, out_type=str, num_threads=threads or os.cpu_count() or 1)
+        lists = self._processor.encode(rest, out_type=str, num_threads=os.cpu_count() or 1)
         rows = [[language, *row] if language else row for language, row in zip(languages, lists, strict=True)]
         return [[*(self._ids.get(piece, UNK) for piece in row), EOS] for row in rows]
 

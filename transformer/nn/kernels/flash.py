@@ -29,7 +29,7 @@ def attend(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
 def _cudnn(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
     # With a mask the kernel has gradients of even lengths alone.
     length = rows.query.shape[1]
-    rows = AttentionInputs(*(k.out_of_blocks(x, length + length % 2) for x in k.blocks_of(rows, 2)[:5]))
+    rows = AttentionInputs(*(k.pad(x, 2) for x in rows[:5]))
     # Padding attends to itself, because a row of the mask without True gives NaN.
     mask = rows.mask(causal=causal) | jnp.eye(rows.query.shape[1], dtype=bool)[None, None]
     outputs = jax.nn.dot_product_attention(*rows[:3], mask=mask, implementation='cudnn')
@@ -52,8 +52,7 @@ def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> F
             f"model.attention='flash': jax {jax.__version__} has no such kernel for TPUs; 'chunked' computes "
             'the same'
         ) from error
-    padded = [k.out_of_blocks(x, x.shape[1] * _TPU_LANES) for x in k.blocks_of(rows, _TPU_LANES)[:5]]
-    query, key, value, query_segments, key_segments = padded
+    query, key, value, query_segments, key_segments = (k.pad(x, _TPU_LANES) for x in rows[:5])
     length, heads, width = query.shape[1:]
     block = _largest(length, _TPU_BLOCK)
     part = _largest(block, _TPU_PART)

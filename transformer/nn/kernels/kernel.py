@@ -104,11 +104,14 @@ def places_apart(rows: AttentionInputs) -> Int[Array, 'T T']:
     return place[:, None] - place[None, :]
 
 
+def pad(x: Array, size: int) -> Array:
+    """Pads x [B T ...] with zeros to a multiple of `size` positions."""
+    return jnp.pad(x, ((0, 0), (0, -x.shape[1] % size), *[(0, 0)] * (x.ndim - 2)))
+
+
 def into_blocks(x: Array, size: int) -> Array:
     """Cuts x [B T ...] into blocks [B N size ...] of positions, and pads the last with zeros."""
-    missing = -x.shape[1] % size
-    padded = jnp.pad(x, ((0, 0), (0, missing)) + ((0, 0),) * (x.ndim - 2))
-    return padded.reshape(x.shape[0], -1, size, *x.shape[2:])
+    return pad(x, size).reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
 def out_of_blocks(blocks: Array, length: int) -> Array:

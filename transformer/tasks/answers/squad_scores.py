@@ -30,7 +30,7 @@ class QuestionScores(NamedTuple):
     exact: Float[np.ndarray, ' questions']
     f1: Float[np.ndarray, ' questions']
 
-    def means(self) -> dict[str, bootstrap.ScoreEstimate]:
+    def means(self) -> dict[str, dict[str, object]]:
         """Computes the means in percent, with 95 % intervals over resampled questions."""
         mean = lambda values: 100.0 * float(values.mean())
         return {name: bootstrap.estimate(mean, values) for name, values in self._asdict().items()}

@@ -120,15 +120,13 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss, exact match and F1. The output lines are the answers."""
     config, texts = trained.config, dataset.texts(split)
-    rows = batches(config, dataset, split)
-    means = means_of(trained, sums, rows, progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     pairs = list(zip(texts['question'], texts['context'], strict=True))
     found = _answers(trained, pairs, 1, counting(progress, 'questions', len(pairs)))
     lines = [best[0].text for best in found]
     gold = [[answer for _, answer in json.loads(line)] for line in texts['answer']]
     scored = squad_scores.score(lines, gold, answerable=not config.answers.no_answer)
-    scores = {name: one._asdict() for name, one in scored.means().items()}
-    return Scored(means | scores, {}, lines)
+    return Scored(means | scored.means(), {}, lines)
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:

@@ -53,10 +53,9 @@ def write_captions(
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss of all captions, and scores one that the model writes for each different image."""
-    config, decode = trained.config, dataclasses.asdict(trained.config.decode)
+    decode = dataclasses.asdict(trained.config.decode)
     lines, entry = write_captions(trained, dataset, split, progress, **decode)
-    rows = row_batches(config, dataset, split)
-    means = means_of(trained, losses.written_sums, rows, progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     return Scored(means | entry, {'decode': decode}, lines)
 
 

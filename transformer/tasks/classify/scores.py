@@ -14,7 +14,7 @@ Numbers = Real[np.ndarray, ' examples']
 
 def score_classes(
     gold: ClassNumbers, predicted: ClassNumbers, positive: int | None = None
-) -> dict[str, bootstrap.ScoreEstimate]:
+) -> dict[str, dict[str, object]]:
     """Computes every score of classes, with 95 % intervals over resampled examples.
 
     Args:
@@ -25,7 +25,7 @@ def score_classes(
     return {name: bootstrap.estimate(function, gold, predicted) for name, function in functions.items()}
 
 
-def score_numbers(gold: Numbers, predicted: Numbers) -> dict[str, bootstrap.ScoreEstimate]:
+def score_numbers(gold: Numbers, predicted: Numbers) -> dict[str, dict[str, object]]:
     """Computes both correlations, with 95 % intervals over resampled examples."""
     functions = {'pearson': pearson, 'spearman': spearman}
     return {name: bootstrap.estimate(function, gold, predicted) for name, function in functions.items()}

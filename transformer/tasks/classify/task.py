@@ -23,7 +23,7 @@ from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.classify import scores
 from transformer.tasks.commands import check_own_classes
-from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Shown, Task, means_of
+from transformer.tasks.contract import CUT, Hypothesis, Measure, Scored, Shown, Task, means_of, ranked
 from transformer.tokens import Batch, Tokens
 from transformer.training import losses
 
@@ -57,7 +57,7 @@ def _outputs(
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss and the scores of classes or numbers. The output lines are the answers."""
     config, examples = trained.config, dataset.splits[split]
-    means = means_of(trained, sums, row_batches(config, dataset, split), progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     texts, gold = dataset.texts(split)['text'], examples.fields['label'].values
     outputs = _predict(trained, texts, counting(progress, 'texts', len(texts)))
     if config.classify.output == 'number':
@@ -70,7 +70,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         found = scores.score_classes(gold, predicted, 1 if labels.size == 2 else None)
         means['confusion'] = confusion.counts(gold, predicted, labels.size).tolist()
     means |= cut_entry(config, dataset, split)
-    return Scored(means | {name: one._asdict() for name, one in found.items()}, {}, lines)
+    return Scored(means | found, {}, lines)
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
@@ -113,11 +113,7 @@ def classify(
     outputs = _predict(trained, texts, on_done, first)
     if number:
         return [[Hypothesis(f'{value:.4f}', float(value))] for value in outputs[:, 0]]
-    order, names = np.argsort(-outputs, axis=-1, kind='stable')[:, :best], trained.codecs['label'].names
-    return [
-        [Hypothesis(names[k], float(np.exp(row[k]))) for k in of_text]
-        for row, of_text in zip(outputs, order.tolist(), strict=True)
-    ]
+    return [ranked(trained.codecs['label'].names, row, best, np.exp) for row in outputs]
 
 
 def _warn_of_columns(config: Config, texts: list[str], first: int) -> None:

@@ -78,8 +78,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
     Each output line is the text of the split that is nearest to the row's image.
     """
-    rows, texts = batches(trained.config, dataset, split), dataset.texts(split)['text']
-    means = means_of(trained, sums, rows, progress)
+    texts, means = dataset.texts(split)['text'], means_of(TASK, trained, dataset, split, progress)
     pixels = dataset.splits[split].fields['image'].values
     image_rows, image_of = distinct(map(bytes, pixels))
     text_rows, text_of = distinct(texts)

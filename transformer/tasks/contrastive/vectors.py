@@ -20,7 +20,7 @@ from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts, check_best
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.tasks.contract import Hypothesis
+from transformer.tasks.contract import Hypothesis, ranked
 from transformer.tasks.images.task import image_type
 from transformer.tokens import Tokens
 
@@ -233,9 +233,7 @@ def _nearest(
     names, of_names = candidates() if len(queries) else (names, None)
     # Some could not be read.
     check_best(best, len(names), f'{kind} to choose from')
-    rows = (of_names @ query for query in queries)
-    order = ((row, np.argsort(-row, kind='stable')[:best]) for row in rows)
-    return [[Hypothesis(names[i], float(row[i])) for i in first.tolist()] for row, first in order]
+    return [ranked(names, of_names @ query, best) for query in queries]
 
 
 def class_vectors(trained: Trained, names: Sequence[str], templates: Sequence[str]) -> Vectors:
@@ -278,9 +276,7 @@ def classify(
     check_best(best, len(names), 'classes')
     pixels = image_files.read_all(paths, image_type(trained.config))
     probabilities = zero_shot(trained, pixels, names, on_done) if pixels else []
-    order = [np.argsort(-row, kind='stable')[:best].tolist() for row in probabilities]
-    pairs = zip(probabilities, order, strict=True)
-    return [[Hypothesis(names[k], float(row[k])) for k in chosen] for row, chosen in pairs]
+    return [ranked(names, row, best) for row in probabilities]
 
 
 def _class_names(classes: str | Iterable[str] | None) -> list[str]:

@@ -54,12 +54,10 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the targets and, if the text's source can make gaps, the forms chosen for them."""
-    rows, options = batches(trained.config, dataset, split), trained.config.denoise
-    scores = means_of(trained, losses.written_sums, rows, progress)
+    scores = means_of(TASK, trained, dataset, split, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
-    return Scored(
-        scores | gaps.score(filled), {'denoise': dataclasses.asdict(options)}, gaps.complete(filled)
-    )
+    how = {'denoise': dataclasses.asdict(trained.config.denoise)}
+    return Scored(scores | gaps.score(filled), how, gaps.complete(filled))
 
 
 def fill_gaps(

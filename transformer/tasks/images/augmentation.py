@@ -45,26 +45,10 @@ def _grey(image: PIL.Image.Image) -> int | tuple[int, ...]:
     return (_GREY,) * 3 if image.mode == 'RGB' else _GREY
 
 
-def _rotate(image, strength, rng):
-    return image.rotate(30 * strength * rng.choice([-1, 1]), fillcolor=_grey(image))
-
-
 def _posterize(image, strength, rng):
     del rng
     lost = 8 - int(4 * strength)
     return PIL.Image.fromarray(np.asarray(image) >> lost << lost)
-
-
-def _solarize(image, strength, rng):
-    del rng
-    return PIL.ImageOps.solarize(image, int(256 * strength))
-
-
-def _solarize_add(image, strength, rng):
-    del rng
-    pixels = np.asarray(image)
-    brighter = np.minimum(pixels.astype(int) + int(110 * strength), 255)
-    return PIL.Image.fromarray(np.where(pixels < 128, brighter, pixels).astype(np.uint8))
 
 
 def _cutout(image, strength, rng):
@@ -91,9 +75,11 @@ OPERATIONS: dict[str, Operation] = {
     'autocontrast': lambda image, strength, rng: PIL.ImageOps.autocontrast(image),
     'equalize': lambda image, strength, rng: PIL.ImageOps.equalize(image),
     'invert': lambda image, strength, rng: PIL.ImageOps.invert(image),
-    'rotate': _rotate,
+    'rotate': lambda image, strength, rng: image.rotate(
+        30 * strength * rng.choice([-1, 1]), fillcolor=_grey(image)
+    ),
     'posterize': _posterize,
-    'solarize': _solarize,
+    'solarize': lambda image, strength, rng: PIL.ImageOps.solarize(image, int(256 * strength)),
     'color': _enhance(PIL.ImageEnhance.Color),
     'contrast': _enhance(PIL.ImageEnhance.Contrast),
     'brightness': _enhance(PIL.ImageEnhance.Brightness),
@@ -103,7 +89,9 @@ OPERATIONS: dict[str, Operation] = {
     'translate_x': _move(lambda amount, image: (1, 0, amount * image.width, 0, 1, 0), 100 / _WIDTH),
     'translate_y': _move(lambda amount, image: (1, 0, 0, 0, 1, amount * image.height), 100 / _WIDTH),
     'cutout': _cutout,
-    'solarize_add': _solarize_add,
+    'solarize_add': lambda image, strength, rng: image.point(
+        lambda level: min(level + int(110 * strength), 255) if level < 128 else level
+    ),
 }
 
 

@@ -22,7 +22,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks import confusion
 from transformer.tasks import findings as shared
 from transformer.tasks.commands import check_own_classes
-from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, means_of
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, means_of, ranked
 from transformer.tasks.images import scores
 from transformer.tasks.images.augmentation import augmented
 from transformer.tokens import Batch
@@ -77,9 +77,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes loss, accuracy and calibration. The output lines are each image's likeliest class."""
-    config, labels = trained.config, trained.codecs['label']
-    rows = batches(config, dataset, split)
-    means = means_of(trained, sums, rows, progress)
+    means, labels = means_of(TASK, trained, dataset, split, progress), trained.codecs['label']
     fields = dataset.splits[split].fields
     values, gold = fields['image'].values, fields['label'].values
     on_done = counting(progress, 'classes', len(values))
@@ -136,10 +134,7 @@ def likeliest(
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
         return stacked([pixels[i] for i in indexes], shape[0], image_type(config).shape)
 
-    def finish(_, logp: Float[np.ndarray, ' K']) -> list[Hypothesis]:
-        order = np.argsort(-logp, kind='stable')[:best]
-        return [Hypothesis(labels.decode(int(k)), float(np.exp(logp[k]))) for k in order]
-
+    finish = lambda _, logp: ranked(labels.names, logp, best, np.exp)
     program, lengths = batch_shapes.program(_log_p, config), [config.images.positions] * len(pixels)
     return batch_shapes.run(program, (trained.params, None), lengths, build, on_done, finish)
 

@@ -82,7 +82,7 @@ class TagScores(NamedTuple):
         """Returns the share of right tags in percent."""
         return 100.0 * self.right / max(self.tokens, 1)
 
-    def f1(self) -> bootstrap.ScoreEstimate:
+    def f1(self) -> dict[str, object]:
         """Computes F1 of all types and its 95 % interval over resampled sentences."""
         return bootstrap.estimate(lambda counts: _total(counts).f1, self.by_sentence)
 

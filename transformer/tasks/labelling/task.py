@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import jax
@@ -54,8 +55,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     If the training split is available, `baseline` is the accuracy of each word's most frequent tag there. The
     output lines are the tags of each sentence.
     """
-    rows = row_batches(trained.config, dataset, split)
-    means = means_of(trained, sums, rows, progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     sentences = [line.split(' ') if line else [] for line in dataset.texts(split)['text']]
     names, numbers = trained.codecs['tags'].names, dataset.splits[split].fields['tags']
     gold = [[names[tag - 1] for tag in numbers[i][numbers[i] > 0]] for i in range(len(numbers))]
@@ -65,9 +65,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         [(sum(map(str.__eq__, *pair)), len(pair[0])) for pair in zip(gold, predicted, strict=True)]
     )
     share = lambda counts: float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1))
-    means['accuracy'] = bootstrap.estimate(share, right)._asdict()
+    means['accuracy'] = bootstrap.estimate(share, right)
     if any(name.startswith('B-') for name in names):
-        means['f1'] = conlleval.score(gold, predicted).f1()._asdict()
+        means['f1'] = conlleval.score(gold, predicted).f1()
     if 'train' in dataset.splits:
         means['baseline'] = most_frequent_tags(
             dataset.splits['train'], dataset.splits[split], trained.codecs['text']
@@ -98,11 +98,8 @@ def _words(split: Split, tokenizer: Tokenizer) -> Iterator[tuple[str, int]]:
     spelled = functools.cache(lambda pieces: tokenizer.decode(pieces).strip(' '))
     for i in range(len(text)):
         pieces, marks = np.asarray(text[i]), np.asarray(tags[i])
-        begins = np.flatnonzero(marks)
-        if not len(begins):
-            continue
         # The end, which is the last piece, belongs to no word.
-        for begin, end in zip(begins, [*begins[1:], len(pieces) - 1], strict=True):
+        for begin, end in itertools.pairwise([*np.flatnonzero(marks), len(pieces) - 1]):
             yield spelled(tuple(pieces[begin:end].tolist())), int(marks[begin])
 
 

@@ -70,7 +70,7 @@ def fill(
 
     numbers = [first + i for i in with_gap]
     on_done(len(texts) - len(with_gap))
-    for i, words in zip(with_gap, predictions(trained, rows, likeliest, on_done, numbers), strict=True):
+    for i, words in zip(with_gap, run('log_p', trained, rows, numbers, on_done, likeliest), strict=True):
         results[i] = words
     return results
 
@@ -81,17 +81,6 @@ def gapped(trained: Trained, text: str) -> list[int]:
         return trained.codecs['text'].encode(text)
     before, after = trained.codecs['text'].encode_around(text, GAP)
     return [*before, MASK, *after]
-
-
-def predictions(
-    trained: Trained,
-    rows: Sequence[list[int]],
-    choose: Callable[[int, Float[np.ndarray, ' V']], object],
-    on_done: OnDone,
-    numbers: Sequence[int],
-) -> list:
-    """Returns `choose(index of the row, log p of every piece at its MASK)` for each row."""
-    return _run('log_p', trained, rows, numbers, on_done, finish=choose)
 
 
 def embed(
@@ -113,11 +102,11 @@ def embed(
     if isinstance(trained.params, tuple):
         raise ConfigError('embed: an ensemble has no common vectors; choose one checkpoint')
     rows = trained.codecs['text'].encode_batch(as_texts(texts, 'texts'))
-    vectors = _run(pool, trained, rows, range(first, first + len(rows)), on_done)
+    vectors = run(pool, trained, rows, range(first, first + len(rows)), on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
 
 
-def _run(
+def run(
     output: str,
     trained: Trained,
     rows: Sequence[list[int]],

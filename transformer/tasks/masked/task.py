@@ -23,7 +23,7 @@ from transformer.tasks import gaps
 from transformer.tasks.contract import Measure, Scored, Shown, Task, means_of
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tasks.masked.pairs import Chunks
-from transformer.tasks.masked.predict import embed, fill, gapped, predictions
+from transformer.tasks.masked.predict import embed, fill, gapped, run
 from transformer.tokens import Batch
 from transformer.training import losses
 
@@ -100,8 +100,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
-    rows = batches(trained.config, dataset, split)
-    scores = means_of(trained, sums, rows, progress)
+    scores = means_of(TASK, trained, dataset, split, progress)
     filled = fill_gaps(trained, dataset, split, gaps.MOST, progress)
     how = {'masked': dataclasses.asdict(trained.config.masked)}
     del how['masked']['pool']
@@ -138,7 +137,7 @@ def fill_gaps(
 
     rows = [gapped(trained, gap.text) for _, gap in found]
     on_done = counting(progress, 'gaps', len(rows))
-    forms = predictions(trained, rows, likeliest, on_done, [line for line, _ in found])
+    forms = run('log_p', trained, rows, [line for line, _ in found], on_done, likeliest)
     return [(gap, form) for (_, gap), form in zip(found, forms, strict=True)]
 
 

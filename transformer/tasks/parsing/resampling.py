@@ -16,11 +16,7 @@ def counts(results: Iterable[evalb.SentenceResult]) -> Int[np.ndarray, 'sentence
 
 
 def resampled_f1(counts: Int[np.ndarray, 'sentences 3']) -> tuple[float, float]:
-    """Computes the 95 % interval of F1 over bootstrap resamples of sentences.
-
-    Args:
-      counts: each sentence's `matched`, `gold` and `test`.
-    """
+    """Computes the 95 % interval of F1 over bootstrap resamples of sentences."""
     low, high = np.percentile(_f1(bootstrap.resample(counts)), [2.5, 97.5])
     return float(low), float(high)
 

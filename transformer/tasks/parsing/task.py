@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from transformer.tasks.contract import Measure, Scored, Shown, means_of
 from transformer.tasks.parsing import evalb, resampling
 from transformer.tasks.parsing.parser import escaped_words, parse, parses
 from transformer.tasks.translation import task as translation
-from transformer.tasks.translation import translator
 
 MANY_REPAIRED = 0.05  # the share of outputs
 
@@ -37,12 +35,10 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     writes some have a score of their own.
     """
     config, golds = trained.config, _golds(dataset, split)
-    on_cut = functools.partial(translator.warn_of_cut, split=split)
     on_done = counting(progress, 'trees', len(golds.lines))
-    hypotheses = parses(trained, golds.words, golds.tags, on_cut=on_cut, on_done=on_done)
+    hypotheses = parses(trained, golds.words, golds.tags, split=split, on_done=on_done)
     found = [best[0] for best in hypotheses]
-    rows = translation.batches(config, dataset, split)
-    means = means_of(trained, translation.sums, rows, progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     lines = [trees.bracketed(parsed.tree) for parsed in found]
     repairs = collections.Counter()
     for parsed in found:
@@ -88,8 +84,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     """Computes F1 on dev, of greedy search."""
     golds = _golds(dataset, 'dev')
     on_done = counting(progress, 'trees', len(golds.lines))
-    ignore = translator.ignore_cut
-    found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore, on_done=on_done)
+    found = parses(trained, golds.words, golds.tags, method='greedy', split=None, on_done=on_done)
     lines = [trees.bracketed(best[0].tree) for best in found]
     return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, golds.lines, lines)).f1()))}
 

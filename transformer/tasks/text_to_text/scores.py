@@ -90,8 +90,7 @@ def right(lines: Sequence[str], references: References) -> Scores:
 
 def exact_and_f1(lines: Sequence[str], references: References) -> Scores:
     """Computes exact match and F1 by the rules of SQuAD, in percent."""
-    means = squad_scores.score(lines, references).means()
-    return {name: one._asdict() for name, one in means.items()}
+    return squad_scores.score(lines, references).means()
 
 
 def bleu(lines: Sequence[str], references: References) -> Scores:

@@ -1,7 +1,6 @@
 """Text to text: every task as a text that follows from a text with a prefix (Raffel et al. 2020)."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 
 from transformer.config import Config, ConfigError
@@ -16,7 +15,7 @@ from transformer.tasks import findings
 from transformer.tasks.contract import Measure, Scored, Shown, means_of, watched
 from transformer.tasks.text_to_text import scores, writer
 from transformer.tasks.translation import task as translation
-from transformer.tasks.translation.translator import hypotheses, ignore_cut, translate, warn_of_cut
+from transformer.tasks.translation.translator import hypotheses, translate
 
 OPTION = 'text_to_text.prefix'
 SHOWN = 300  # characters of a source that is shown
@@ -59,12 +58,11 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss and the scores that the prefixes call for, of all examples and of each data set."""
     config, decode = trained.config, dataclasses.asdict(trained.config.decode)
-    asked, on_cut = _asked(config, dataset, split), functools.partial(warn_of_cut, split=split)
+    asked = _asked(config, dataset, split)
     on_done = counting(progress, 'outputs', len(asked))
     prompts = [one.prompt for one in asked]
-    lines = translate(trained, prompts, on_cut=on_cut, on_done=on_done, **decode)
-    rows = batches(config, dataset, split)
-    means = means_of(trained, translation.sums, rows, progress)
+    lines = translate(trained, prompts, split=split, on_done=on_done, **decode)
+    means = means_of(TASK, trained, dataset, split, progress)
     return Scored(means | scores.score(asked, lines), {'decode': decode}, lines)
 
 
@@ -86,7 +84,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     asked = _asked(trained.config, dataset, 'dev')
     prompts = [one.prompt for one in asked]
     on_done = counting(progress, 'outputs', len(prompts))
-    lines = translate(trained, prompts, method='greedy', on_cut=ignore_cut, on_done=on_done)
+    lines = translate(trained, prompts, method='greedy', split=None, on_done=on_done)
     entry = scores.score(asked, lines)
     return watched(TASK.measures, entry)
 

@@ -122,22 +122,17 @@ def has_words(language: str) -> bool:
     return _TOKENIZERS.get(_base(language)) not in ('zh', 'ja-mecab', 'char')
 
 
+@functools.cache
 def sacre_tokenizer(language: str) -> str:
-    """Returns the name of sacreBLEU's tokenizer for a language, or `char` if its dictionary is missing."""
+    """Returns the name of a language's tokenizer, or `char`, with a warning, if its dictionary is missing."""
     name = _TOKENIZERS.get(_base(language), sacrebleu.BLEU.TOKENIZER_DEFAULT)
     if all(importlib.util.find_spec(module) for module in _DICTIONARIES.get(name, ())):
         return name
-    _warn_of_characters(language, name)
-    return 'char'
-
-
-@functools.cache
-def _warn_of_characters(language: str, name: str) -> None:
-    """Warns that a language's tokenizer is not installed, once per language."""
     logging.warning(
         "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
         *(language, name, name.partition('-')[0]),
     )
+    return 'char'
 
 
 def _base(language: str) -> str:

@@ -1,7 +1,6 @@
 """Translation, the paper's task: data, loss and scores."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -21,7 +20,7 @@ from transformer.tasks.contract import CUT, Likelihood, Measure, Scored, Shown, 
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.attention import ANIMAL, attention
 from transformer.tasks.translation.diagnose import diagnose
-from transformer.tasks.translation.translator import cut, hypotheses, ignore_cut, translate, warn_of_cut
+from transformer.tasks.translation.translator import cut, hypotheses, translate, warn_of_cut
 from transformer.training import losses
 
 with epy.lazy_imports():
@@ -55,11 +54,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     config, texts = trained.config, dataset.texts(split)
     # The grammar's pronoun set is translated greedily, regardless of `decode.method`.
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
-    on_cut = functools.partial(warn_of_cut, split=split)
     on_done = counting(progress, 'translations', len(texts['source']))
-    translations = translate(trained, texts['source'], on_cut=on_cut, on_done=on_done, **decode)
-    rows = batches(config, dataset, split)
-    means = means_of(trained, sums, rows, progress)
+    translations = translate(trained, texts['source'], split=split, on_done=on_done, **decode)
+    means = means_of(TASK, trained, dataset, split, progress)
     source_language, target_language = config.data.source_language, config.data.target_language
     progress('BLEU', 0, 0)
     scores = {
@@ -93,7 +90,7 @@ def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) 
     texts, language = dataset.texts('dev'), trained.config.data.target_language
     on_done, method = counting(progress, 'translations', len(texts['source'])), trained.config.decode.method
     method = 'greedy' if method == 'sample' else method
-    translations = translate(trained, texts['source'], method=method, on_cut=ignore_cut, on_done=on_done)
+    translations = translate(trained, texts['source'], method=method, split=None, on_done=on_done)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 

@@ -24,7 +24,7 @@ def hypotheses(
     samples: int = 1,
     first: int = 0,
     seed: int | None = None,
-    on_cut: Callable[[int, int, int], None] | None = None,
+    split: str | None = '',
     on_done: generate.OnDone = lambda sentences: None,
     search: Callable = generate.search,
     grammar: generate.Grammar | None = None,
@@ -36,8 +36,7 @@ def hypotheses(
     Args:
       first: the number of the first sentence; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      on_cut: receives the number and length of each sentence longer than `decode.max_source_len`, and this
-        limit; `warn_of_cut` if None.
+      split: the split that the sentences are, for the warnings of long ones; None warns of none.
       on_done: receives the number of further sentences that are translated.
       search: finds outputs as `inference.generate.search` does, which it replaces.
       grammar: allows some outputs only; `of_grammar` has its number of each sentence.
@@ -47,7 +46,7 @@ def hypotheses(
     settings = generate.settings_of(trained.config, options)
     generate.check_counts(settings, best, samples, seed, first)
     results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
-    tokens = encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
+    tokens = encode(trained, sentences, settings.max_source_len, first, split)
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
     if empty := tokens.count([]):
         on_done(empty)
@@ -70,20 +69,16 @@ def hypotheses(
 
 
 def encode(
-    trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int, int], None]
+    trained: Trained, sentences: list[str], longest: int, first: int, split: str | None
 ) -> list[list[int]]:
-    """Encodes each sentence in at most `longest` pieces, one without a piece of text in none.
-
-    Args:
-      first: the number of the first sentence.
-      on_cut: receives the number and length of each sentence that is cut, and the limit.
-    """
+    """Encodes each sentence in at most `longest` pieces, one without a piece of text in none."""
     # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
     encoded, empty = trained.codecs['source'].encode_batch(texts), trained.codecs['source'].encode('')
     for i, tokens in enumerate(encoded):
         if len(tokens) > longest:
-            on_cut(first + i, len(tokens), longest)
+            if split is not None:
+                warn_of_cut(first + i, len(tokens), longest, split)
             encoded[i] = cut(tokens, longest)
         elif tokens == empty:
             encoded[i] = []
@@ -93,10 +88,6 @@ def encode(
 def cut(tokens: list[int], longest: int) -> list[int]:
     """Cuts a sentence to at most `longest` pieces, its end piece included."""
     return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]
-
-
-def ignore_cut(*cut: int) -> None:
-    """Warns of no line that is cut."""
 
 
 def warn_of_cut(number: int, length: int, longest: int, split: str = '') -> None:

@@ -1,8 +1,9 @@
 """Transliteration: translation of characters, scored against every right spelling."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
+
+from etils import epy
 
 from transformer.config import Config
 from transformer.data.dataset import Dataset
@@ -13,7 +14,10 @@ from transformer.runs.restore import Trained
 from transformer.tasks import findings
 from transformer.tasks.contract import Measure, Scored, means_of
 from transformer.tasks.translation import task as translation
-from transformer.tasks.translation.translator import hypotheses, ignore_cut, translate, warn_of_cut
+from transformer.tasks.translation.translator import hypotheses, translate
+
+with epy.lazy_imports():
+    from nltk.metrics import distance
 
 BEST = 3  # hypotheses of which one must be right
 
@@ -32,10 +36,8 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     decode = dataclasses.asdict(config.decode)
     best = min(BEST, config.decode.beam) if config.decode.method == 'beam' else 1
     on_done = counting(progress, 'translations', len(texts['source']))
-    on_cut = functools.partial(warn_of_cut, split=split)
-    translations = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
-    rows = translation.batches(config, dataset, split)
-    means = means_of(trained, translation.sums, rows, progress)
+    translations = hypotheses(trained, texts['source'], best=best, split=split, on_done=on_done, **decode)
+    means = means_of(TASK, trained, dataset, split, progress)
     right = list(map(_right, texts['target']))
     written = [[comparable(hypothesis.text) for hypothesis in of_text] for of_text in translations]
     first = [of_text[0] for of_text in written]
@@ -64,27 +66,17 @@ def _exact(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Computes each line's lowest rate of edits per character of a reference, averaged over lines."""
     rates = (
-        min(edit_distance(line, one) / max(len(one), 1) for one in right)
+        min(distance.edit_distance(line, one) / max(len(one), 1) for one in right)
         for line, right in zip(lines, references, strict=True)
     )
     return sum(rates) / len(lines)
-
-
-def edit_distance(first: str, second: str) -> int:
-    """Computes the fewest insertions, deletions and replacements of characters (Levenshtein 1966)."""
-    row = list(range(len(second) + 1))
-    for i, a in enumerate(first, 1):
-        diagonal, row[0] = row[0], i
-        for j, b in enumerate(second, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (a != b))
-    return row[-1]
 
 
 def watch(trained: Trained, dataset: Dataset, progress: Progress = no_progress) -> dict[str, float]:
     """Computes the share of greedy outputs on dev that are right."""
     texts = dataset.texts('dev')
     on_done = counting(progress, 'translations', len(texts['source']))
-    lines = translate(trained, texts['source'], method='greedy', on_cut=ignore_cut, on_done=on_done)
+    lines = translate(trained, texts['source'], method='greedy', split=None, on_done=on_done)
     return {'exact': _exact(list(map(comparable, lines)), list(map(_right, texts['target'])))}
 
 

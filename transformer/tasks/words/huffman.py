@@ -1,5 +1,6 @@
 """Huffman codes of words by their counts (Mikolov et al. 2013, §2.1)."""
 
+import collections
 import heapq
 
 import numpy as np
@@ -17,28 +18,20 @@ def paths(counts: Integer[np.ndarray, ' V']) -> tuple[Int[np.ndarray, 'V J'], Fl
     # Among equal counts, the rarer branch is the one that was made first.
     queue = [(int(counts[word]), place, word) for place, word in enumerate(words)]
     heapq.heapify(queue)
-    parent: dict[int, tuple[int, int]] = {}
+    children: dict[int, list[int]] = {}
     for node in range(1, len(words)):
-        merged = 0
-        for code in (0, 1):
-            count, _, child = heapq.heappop(queue)
-            parent[child] = (node, code)
-            merged += count
-        heapq.heappush(queue, (merged, len(words) + node, -node))
-    routes = {word: _route(word, parent) for word in words}
-    longest = max(map(len, routes.values()), default=0)
+        rarest = [heapq.heappop(queue) for _ in range(2)]
+        children[node] = [child for _, _, child in rarest]
+        heapq.heappush(queue, (sum(count for count, _, _ in rarest), len(words) + node, -node))
+    # The inner nodes from the root to each node, each with the code of the branch that is taken.
+    routes: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
+    for node in reversed(children):
+        for code, child in enumerate(children[node]):
+            routes[child] = [*routes[-node], (node, code)]
+    longest = max((len(routes[word]) for word in words), default=0)
     nodes, yes = (np.zeros((len(counts), longest), kind) for kind in (np.int32, np.float32))
-    for word, route in routes.items():
+    for word in words:
+        route = routes[word]
         nodes[word, : len(route)] = [node for node, _ in route]
         yes[word, : len(route)] = [code == 0 for _, code in route]
     return nodes, yes
-
-
-def _route(word: int, parent: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns the inner nodes from the root to a word, each with the code of the branch that is taken."""
-    route, child = [], word
-    while child in parent:
-        node, code = parent[child]
-        route.append((node, code))
-        child = -node
-    return route[::-1]

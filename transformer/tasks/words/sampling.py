@@ -7,6 +7,7 @@ from jaxtyping import Float, Int, Integer
 
 from transformer.config import Config, ConfigError
 from transformer.config.tasks import Words
+from transformer.data.batches import tokens_where
 from transformer.tasks.words import huffman
 from transformer.tokens import Batch, Tokens
 
@@ -84,9 +85,8 @@ def draw(options: Words, of_words: Frequencies, batch: Batch, generators: list[n
     near = 1 + (drawn[:, width : 2 * width] * options.window).astype(np.int32)
     fields = {'text': text, 'near': near, 'share': of_words.share[text.tokens]}
     if not pool:
-        of = lambda table: table[text.tokens]
-        paths = of(of_words.paths), of(of_words.yes), of(of_words.path_share)
-        return fields | dict(zip(('path', 'yes', 'path_share'), paths, strict=True))
+        tables = {'path': of_words.paths, 'yes': of_words.yes, 'path_share': of_words.path_share}
+        return fields | {name: table[text.tokens] for name, table in tables.items()}
     noise = np.searchsorted(of_words.noise, drawn[:, 2 * width :], side='right').astype(np.int32)
     noise = np.minimum(noise, len(of_words.noise) - 1)
     return fields | {'noise': noise, 'noise_share': of_words.share[noise, 1]}
@@ -95,12 +95,7 @@ def draw(options: Words, of_words: Frequencies, batch: Batch, generators: list[n
 def keep(rows: Tokens, kept: np.ndarray) -> Tokens:
     """Moves the words that are kept to the beginning of their rows; the rest is padding."""
     order = np.argsort(~kept, axis=1, kind='stable')
-    real = np.arange(kept.shape[1]) < kept.sum(axis=1, keepdims=True)
-    tokens, segments = (
-        np.where(real, np.take_along_axis(a, order, axis=1), 0).astype(np.int32)
-        for a in (rows.tokens, rows.segments)
-    )
-    begins = np.diff(segments, axis=1, prepend=0) != 0
-    column = np.arange(kept.shape[1])
-    positions = np.where(real, column - np.maximum.accumulate(np.where(begins, column, 0), axis=1), 0)
-    return Tokens(tokens, segments, positions.astype(np.int32))
+    tokens, segments = (np.take_along_axis(a, order, axis=1) for a in (rows.tokens, rows.segments))
+    column, begins = np.arange(kept.shape[1]), np.diff(segments, axis=1, prepend=0) != 0
+    positions = column - np.maximum.accumulate(np.where(begins, column, 0), axis=1)
+    return tokens_where(column < kept.sum(axis=1, keepdims=True), tokens, segments, positions)

@@ -60,8 +60,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss per prediction. The output lines are empty: the vectors are in the checkpoint."""
-    config = trained.config
-    means = means_of(trained, sums, batches(config, dataset, split), progress)
+    means = means_of(TASK, trained, dataset, split, progress)
     return Scored({'loss': means['loss']}, {}, [])
 
 

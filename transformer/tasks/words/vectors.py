@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -153,15 +153,12 @@ def read_pairs(path: str) -> list[tuple[str, str, float]]:
     return pairs
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines that are not empty, with their numbers. Raises ConfigError if there are none."""
-    filled = False
-    for number, line in enumerate(text.lines(epath.Path(path)), 1):
-        if line.strip():
-            filled = True
-            yield number, line
-    if not filled:
+def _lines(path: str) -> list[tuple[int, str]]:
+    """Returns the lines that are not empty, with their numbers. Raises ConfigError if there are none."""
+    lines = [numbered for numbered in enumerate(text.lines(epath.Path(path)), 1) if numbered[1].strip()]
+    if not lines:
         raise ConfigError(f'{path}: is empty')
+    return lines
 
 
 def picture(table: WordTable, words: Sequence[str]):

@@ -248,12 +248,7 @@ def _one_thing(rng: random.Random) -> Sentence:
 
 def random_sentence(rng: random.Random) -> Sentence:
     """Returns a random sentence of the corpus."""
-    point = rng.randrange(100)
-    for share, build in SHARES:
-        if point < share:
-            return build(rng)
-        point -= share
-    raise AssertionError('the shares add up to 100')
+    return choose(rng, [build for share, build in SHARES for _ in range(share)])(rng)
 
 
 def _item(sentence: Sentence, kind: str) -> PronounItem:

@@ -23,7 +23,7 @@ def scenes(split: str, start: int, stop: int) -> Iterator[UInt8[np.ndarray, '32 
 
 def facts(split: str, number: int) -> list[Fact]:
     """Returns the objects of a split's picture `number`, counted from 0, the largest object first."""
-    return world.facts_of(split, number // BLOCK)[number % BLOCK]
+    return world.draw_block(split, number // BLOCK).facts[number % BLOCK]
 
 
 def caption(split: str, number: int, language: str) -> str:

@@ -54,12 +54,7 @@ def read(text: str, language: str) -> Caption | None:
     tokens = _TOKEN.findall(text)
     if not tokens or tokens[-1] != '.' or re.sub(' ([.,:])', r'\1', ' '.join(tokens)) != text:
         return None
-    sentences: list[list[str]] = [[]]
-    for token in tokens[:-1]:
-        if token == '.':
-            sentences.append([])
-        else:
-            sentences[-1].append(token)
+    sentences = [sentence.split() for sentence in ' '.join(tokens[:-1]).split('.')]
     if not all(sentence and sentence[0][0].isupper() for sentence in sentences):
         return None
     sentences = [[first[0].lower() + first[1:], *rest] for first, *rest in sentences]

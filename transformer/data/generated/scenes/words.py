@@ -48,7 +48,6 @@ class Language(NamedTuple):
     """The words and frames of a language.
 
     Attributes:
-      nouns: the words for each shape.
       numerals: the words for 2, 3, ...
       cells: phrases for cells, and for columns and rows.
       relations: phrases for each relation, with the case of what follows.
@@ -63,7 +62,6 @@ class Language(NamedTuple):
       conjunctions: between two clauses, and before the last thing of a list.
     """
 
-    nouns: dict[str, tuple[Noun, ...]]
     numerals: tuple[str, ...]
     cells: dict[Cell, tuple[str, ...]]
     relations: dict[str, tuple[tuple[str, str], ...]]
@@ -84,7 +82,8 @@ def _noun(english: str, german: str, gender: str, genitive: str, plural: str) ->
     )
 
 
-_NOUNS = {
+# The words for each shape.
+NOUNS = {
     'circle': (_noun('circle', 'Kreis', 'm', 'es', 'Kreise'), _noun('disc', 'Scheibe', 'f', '-', 'Scheiben')),
     'square': (_noun('square', 'Quadrat', 'n', 's', 'Quadrate'),),
     'triangle': (_noun('triangle', 'Dreieck', 'n', 's', 'Dreiecke'),),
@@ -103,7 +102,6 @@ _GERMAN = {
 
 LANGUAGES = {
     'en': Language(
-        nouns=_NOUNS,
         numerals=('two', 'three', 'four', 'five'),
         cells={
             (0, 0): ('at the top left', 'at the upper left', 'in the top left corner'),
@@ -145,7 +143,6 @@ LANGUAGES = {
         conjunctions=(', and', 'and'),
     ),
     'de': Language(
-        nouns=_NOUNS,
         numerals=('zwei', 'drei', 'vier', 'fünf'),
         cells={
             (0, 0): ('oben links', 'links oben', 'in der linken oberen Ecke'),
@@ -191,13 +188,13 @@ LANGUAGES = {
 
 def gender(shape: str, word: int) -> str:
     """Returns the German gender of a shape's word."""
-    return _NOUNS[shape][word].gender
+    return NOUNS[shape][word].gender
 
 
 @functools.cache
 def noun_phrase(language: str, look: Look, case: str) -> str:
     """Returns the noun phrase of a look, such as 'einem großen roten Kreis'."""
-    noun, plural = LANGUAGES[language].nouns[look.shape][look.word], look.number > 1
+    noun, plural = NOUNS[look.shape][look.word], look.number > 1
     size = {True: ('large',), False: ('small',), None: ()}[look.large]
     adjectives = [*size, *([look.colour] if look.colour else [])]
     numeral = LANGUAGES[language].numerals[look.number - 2] if plural else ''
@@ -216,13 +213,13 @@ def noun_phrase(language: str, look: Look, case: str) -> str:
 def _looks() -> Iterator[Look]:
     """Yields what noun phrases can say."""
     for shape, large, colour in itertools.product(SHAPES, (None, True, False), COLOURS):
-        for word in range(len(_NOUNS[shape])):
+        for word in range(len(NOUNS[shape])):
             yield Look(shape, colour, large, 1, word, definite=False)
             yield Look(shape, colour, large, 1, word, definite=True)
             if large is not True:
                 yield from (Look(shape, colour, large, n, word, definite=False) for n in range(2, MOST))
     for shape, large in itertools.product(SHAPES, (None, True)):
-        for word in range(len(_NOUNS[shape])):
+        for word in range(len(NOUNS[shape])):
             yield Look(shape, None, large, 1, word, definite=True)
 
 

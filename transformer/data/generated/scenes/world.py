@@ -22,10 +22,11 @@ _ALIKE = 0.15  # share of pictures whose second and third object look alike
 
 
 class Block(NamedTuple):
-    """The pictures of a block: their objects, and the random numbers of their captions."""
+    """The pictures of a block: their objects, the random numbers of their captions, and facts."""
 
     objects: Objects
     numbers: list[list[int]]
+    facts: list[list[Fact]]
 
 
 @functools.lru_cache(maxsize=4)
@@ -42,14 +43,8 @@ def draw_block(split: str, block: int) -> Block:
     alike = rng.random(BLOCK) < _ALIKE
     looks[alike, 2] = looks[alike, 1]
     objects = objects._replace(colour=looks[..., 0], shape=looks[..., 1])
-    return Block(objects, rng.integers(0, 1 << 16, (BLOCK, NUMBERS)).tolist())
+    return Block(objects, rng.integers(0, 1 << 16, (BLOCK, NUMBERS)).tolist(), pictures.facts_of(objects))
 
 
 def _choose(rng: np.random.Generator, looks: list[tuple[int, int]], shape: int | tuple[int, ...]):
     return np.array(looks)[rng.integers(0, len(looks), shape)]
-
-
-@functools.lru_cache(maxsize=4)
-def facts_of(split: str, block: int) -> list[list[Fact]]:
-    """Returns the objects of each of a block's pictures, the largest first."""
-    return pictures.facts_of(draw_block(split, block).objects)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from transformer.data.generated.grammar.inflection import relative_pronoun
 from transformer.data.generated.scenes.facts import Caption
-from transformer.data.generated.scenes.words import LANGUAGES, Look, gender, noun_phrase
+from transformer.data.generated.scenes.words import LANGUAGES, NOUNS, Look, gender, noun_phrase
 
 T = TypeVar('T')
 # The first random number for each choice; a mention takes the one at its own number from there.
@@ -27,7 +27,7 @@ class _Writer:
         self._numbers = numbers
         # One picture's largest circle in eight is called a disc.
         self._nouns = [
-            int(len(self._words.nouns[mention.shape]) > 1 and numbers[_WORD + index] % 8 == 0)
+            int(len(NOUNS[mention.shape]) > 1 and numbers[_WORD + index] % 8 == 0)
             for index, mention in enumerate(caption.mentions)
         ]
         self._known: list[int] = []  # the mentions so far
