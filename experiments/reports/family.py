@@ -50,6 +50,7 @@ def read(member: Member, root: pathlib.Path = RESULTS) -> Ours:
     interval = measure.interval(entries[0]) if len(entries) == 1 else None
     ends = ', '.join(measure.format(end).removesuffix(' %') for end in interval or ())
     machine = found[0][0]['hardware']
+    cores = f'{machine["cpus"]} CPU core{"s" if machine["cpus"] > 1 else ""}'
     return Ours(
         measure.meaning,
         measure.better,
@@ -57,7 +58,7 @@ def read(member: Member, root: pathlib.Path = RESULTS) -> Ours:
         measure.format(score) + (f' [{ends}]' if interval else ''),
         found[0][0]['params'],
         statistics.mean(result['seconds'] for result, _ in found),
-        f'{machine["cpus"]} CPU cores' if machine['platform'] == 'cpu' else machine['device'],
+        cores if machine['platform'] == 'cpu' else machine['device'],
     )
 
 

@@ -250,6 +250,6 @@ class ImageModel:
     init: _INIT | None = option(None, 'first values of kernels, if not model.init')
     init_std_positions: float | None = option(
         None,
-        'standard deviation of a learned position table; by default as that of model.init_std_positions',
+        'standard deviation of a learned position table; by default as model.init_std_positions',
         minimum=0.0,
     )

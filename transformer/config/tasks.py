@@ -327,7 +327,7 @@ class TextToText:
 
     prefix: str | None = option(
         None,
-        'what stands before each source, followed by a colon: summarise, answer, translate or another; by '
+        'text before each source, followed by a colon: summarise, answer, translate or another; by '
         'data set NAME=PREFIX,NAME=PREFIX, with the column `set` of the tables as NAME',
     )
     cap: int | None = option(
@@ -362,7 +362,7 @@ class Words:
         'skipgram', 'predict a word from each word near it, or from the mean of all words near it'
     )
     output: Literal['negatives', 'hierarchical'] = option(
-        'negatives', 'tell a word from noise words, or decide at each inner node of a Huffman tree'
+        'negatives', 'distinguish a word from noise words, or decide at each inner node of a Huffman tree'
     )
     window: int = option(5, 'most words on each side that count as near', minimum=1)
     sample: float = option(
