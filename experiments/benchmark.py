@@ -6,7 +6,6 @@ On a machine that also runs other work, the numbers are noisy.
 """
 
 import functools
-import importlib
 import importlib.util
 import operator
 import os
@@ -16,7 +15,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 import jax
-from ml_collections import ConfigDict
 
 from experiments.compiled import kernels, lower, peers, tpu
 from experiments.speed import data as pipeline
@@ -62,16 +60,12 @@ SENTENCES = 32  # in a search without `--input`
 TOPOLOGY = 'v5e:1x1'
 
 
-def _config_of_file(name: str) -> ConfigDict:
-    return importlib.import_module(f'configs.{name}').get_config()
-
-
 # The models of `train`: their config, and the aim for our speed over PyTorch's in float32.
 MODELS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
-    'run': (functools.partial(_config_of_file, 'tiny'), 2.5),
+    'run': (functools.partial(scales.scale_config, 'configs/tiny.py'), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
-    'multi30k': (functools.partial(_config_of_file, 'multi30k'), 3.0),
+    'multi30k': (functools.partial(scales.scale_config, 'configs/multi30k.py'), 3.0),
     'lstm': (functools.partial(configs.config_dict, RECURRENT), 1.0),
 }
 

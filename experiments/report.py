@@ -33,6 +33,8 @@ def print_report(call: Call) -> None:
         _refuse(values, ('caption', 'label'), 'for --format=latex only')
     if not re.fullmatch(r'[\w:.-]+', values.label or 'none'):
         raise ConfigError(f'--label={values.label}: use letters, digits and - _ : . only')
+    if values.columns is not None and values.format in ('csv', 'json'):
+        raise ConfigError(f'--columns: not with --format={values.format}, which has every number')
     if values.table == FAMILY:
         text = _family_text(call)
     else:
@@ -56,8 +58,6 @@ def _report_text(call: Call) -> str:
         # Named without the folder, which is one machine's.
         reason = str(error).replace(f'{pathlib.Path(call.flags.workdir or ".").resolve()}/', '')
         untested = [f'No p over sentences, which needs the outputs and texts of the runs: {reason}.']
-    if call.flags.columns is not None and form in ('csv', 'json'):
-        raise ConfigError(f'--columns: not with --format={form}, which has every number')
     table = formats.choose(columns.columns(comparison, tests), call.flags.columns)
     lines = [*notes.notes(comparison, table), *untested]
     if form == 'csv':
@@ -78,8 +78,6 @@ def _family_text(call: Call) -> str:
     _refuse(values, ('workdir', 'scale', 'sensitivity', 'base', 'split'), f'not with --table={FAMILY}')
     if call.words:
         raise ConfigError(f'{call.words[0]}: --table={FAMILY} reads the committed results alone')
-    if values.columns is not None and values.format in ('csv', 'json'):
-        raise ConfigError(f'--columns: not with --format={values.format}, which has every number')
     if values.format == 'csv':
         return formats.csv_text(family.records())
     if values.format == 'json':

@@ -1,7 +1,7 @@
 """Dot-product attention is much faster and more space-efficient in practice than additive attention."""
 
 import functools
-import time
+import timeit
 from collections.abc import Callable
 
 import jax
@@ -50,11 +50,9 @@ def _inputs(score: str, length: int, seed: int) -> tuple:
 
 def cost(score: str, length: int, seed: int) -> dict[str, float]:
     """Measures the seconds of the fastest of several runs, and the memory."""
-    (program, mib), inputs, seconds = _program(score, length), _inputs(score, length, seed), []
-    for _ in range(REPEATED + 1):
-        start = time.perf_counter()
-        jax.block_until_ready(program(*inputs))
-        seconds.append(time.perf_counter() - start)
+    (program, mib), inputs = _program(score, length), _inputs(score, length, seed)
+    run = lambda: jax.block_until_ready(program(*inputs))
+    seconds = timeit.repeat(run, number=1, repeat=REPEATED + 1)
     return {'seconds': min(seconds[1:]), 'MiB': mib}
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer import config as configs
 from transformer import parallel
-from transformer.config import Config
+from transformer.config import Config, declare
 from transformer.config.tasks import tasks_with
 from transformer.data.dataset import Dataset
 from transformer.nn import models
@@ -41,6 +40,9 @@ class Verdict(NamedTuple):
 LANGUAGE_MODEL = {'train.task': _LANGUAGE, 'data.source': 'text'}
 GRAMMAR = {'data.source': 'grammar', 'data.name': None}
 GRAMMAR |= {'data.batching': 'packed', 'data.row_len': 32, 'data.max_len': 32}
+SCENES = {'data.source': 'scenes', 'data.name': None, 'data.language': 'en'}
+SCENES |= {'data.tokenizer': 'words', 'data.pieces': 109}
+SCENES |= {'data.batching': 'padded', 'data.row_len': 40, 'data.max_len': 40}
 
 
 def config_of(changes: Mapping[str, object]) -> Config:
@@ -53,7 +55,9 @@ def config_of(changes: Mapping[str, object]) -> Config:
         'train.average_last': 0,
         'train.microbatches': parallel.device_count(),
     }
-    return configs.resolve_values(defaults | dict(changes))
+    # A contrastive loss has no label smoothing.
+    used, _ = declare.drop_unused(configs.OPTIONS, configs.read_values(defaults | dict(changes)), changes)
+    return configs.resolve_values(used)
 
 
 @functools.cache
@@ -82,23 +86,18 @@ def _update(config: Config) -> Callable:
     return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
 
 
-@functools.cache
-def attention(config: Config, stack: str = 'decoder') -> Callable:
-    """Returns `(params, batch) -> weights [N B H T T]` of a stack's layers, compiled once for all seeds."""
-    apply = functools.partial(models.build(config).apply, train=False, mutable=['intermediates'])
-
-    @jax.jit
-    def weights(params: models.Params, batch: Batch) -> jax.Array:
-        sown = apply({'params': params}, batch)[1]['intermediates'][stack]
-        return jnp.stack([sown[f'layer_{n}']['self_attention']['weights'][0] for n in range(config.model.N)])
-
-    return weights
-
-
 def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Trained:
     """Trains on a dataset; `seed` draws the initial parameters and the order of the batches."""
     order = task_of(config).batches(configs.replace(config, {'train.seed': seed}), dataset, 'train')
     return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codecs)
+
+
+def scores_of_test(changes: Mapping[str, object], updates: int, seed: int) -> dict[str, object]:
+    """Trains on the data of a config, given by its changes, and returns the scores of test."""
+    config = config_of(changes)
+    dataset = prepared(config)
+    trained = train_on(dataset, config, updates, seed)
+    return task_of(config).evaluate(trained, dataset, 'test').scores
 
 
 def by_name(measurements: Measurements, number: Callable = lambda value: value) -> dict[str, list[float]]:

@@ -1,11 +1,10 @@
 """Two encoders take a sentence for the words in it; a decoder also reads how these are related."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
 
+from experiments.claims import claim
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
 from experiments.claims.panels import DOTS, curves
 from transformer.config.tasks import models_with_all, tasks_with
@@ -24,8 +23,8 @@ LEAST = 5
 RELATION, KNOWN, UNSEEN = 'relation', 'colour', 'colour, unseen'
 # What is changed in the sentences of pictures of which split.
 CHANGES = {RELATION: ('test', 'relation'), KNOWN: ('test', 'colour'), UNSEEN: ('unseen', 'colour')}
-_LENGTH = 40
-MODEL = {
+_LENGTH = claim.SCENES['data.row_len']
+MODEL = claim.SCENES | {
     'model.N': 2,
     'model.d_model': 64,
     'model.d_ff': 128,
@@ -40,15 +39,7 @@ MODEL = {
     'train.steps': UPDATES,
     'train.peak_lr': 2e-3,
     'train.warmup_steps': 100,
-    'data.source': 'scenes',
-    'data.name': None,
-    'data.language': 'en',
     'data.dev': 'dev[:500]',
-    'data.tokenizer': 'words',
-    'data.pieces': 109,
-    'data.batching': 'padded',
-    'data.max_len': _LENGTH,
-    'data.row_len': _LENGTH,
     'data.batch_tokens': _LENGTH * ROWS,
 }
 MODELS = {TOWERS: {'train.task': _TOWERS}, DECODER: {'train.task': _CAPTIONS}}
@@ -73,12 +64,8 @@ def measure(seed: int) -> dict:
     return shares
 
 
-class Pair(NamedTuple):
-    """A picture, its sentence, and one that is false of it in one fact."""
-
-    picture: UInt8[np.ndarray, '32 32 3']
-    true: str
-    false: str
+# A picture, its sentence, and one that is false of it in one fact.
+Pair = tuple[np.ndarray, str, str]
 
 
 def _pairs(split: str, change: str) -> list[Pair]:
@@ -95,7 +82,7 @@ def _pairs(split: str, change: str) -> list[Pair]:
             continue
         look, stated = (reader.read(text, 'en').mentions[0].look for text in (true, false))
         if change == 'relation' or stated != look:
-            pairs.append(Pair(picture, true, false))
+            pairs.append((picture, true, false))
     return pairs
 
 

@@ -13,9 +13,9 @@ import optax
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
 from experiments.claims.panels import Panel, curves
 from transformer.config import Config
+from transformer.nn import models
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
 from transformer.nn.stacks import Layer
-from transformer.tokens import Tokens
 
 DEPTHS = (2, 6, 12, 24)
 LENGTH, ROWS, SEEDS = 16, 4, 3
@@ -59,8 +59,7 @@ def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, 
     All layers of a stack share these programs, because one program of 24 layers would compile for minutes.
     """
     layer, final = Layer(config.model, causal=False), FinalNorm(config.model)
-    places = jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))
-    text = Tokens(places, jnp.ones_like(places), places)
+    text = jax.tree.map(jnp.asarray, models.blank(config, ROWS, LENGTH)['source'])
 
     def forward(params, x):
         with contextlib.ExitStack() as stack:

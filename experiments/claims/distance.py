@@ -5,11 +5,12 @@ import functools
 import numpy as np
 from jaxtyping import Float
 
-from experiments.claims import claim, small_language
+from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, prepared, spreads
 from experiments.claims.panels import curves
 from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.data.rows import padded
+from transformer.inference.attention import weights_of_rows
 from transformer.tokens import Tokens
 
 LAYERS, SENTENCES, ROOM, SEEDS = 3, 200, 40, 3
@@ -24,11 +25,6 @@ CRITERION = (
 )
 
 
-def sentences() -> list[str]:
-    """Returns the sentences whose attention is measured."""
-    return [source for source, _ in sentence_pairs('dev')[:SENTENCES]]
-
-
 @functools.cache
 def attention(seed: int) -> tuple[Float[np.ndarray, 'N H B T T'], Tokens]:
     """Trains a model, once for all claims measured in one call, and computes its attention weights.
@@ -37,8 +33,10 @@ def attention(seed: int) -> tuple[Float[np.ndarray, 'N H B T T'], Tokens]:
     """
     config = small_language.config(CHANGES)
     params = small_language.train(config, seed, UPDATES)
-    text = padded(prepared(config).codecs['text'].encode_batch(sentences()), (SENTENCES, ROOM))
-    return np.asarray(claim.attention(config)(params, {'text': text})).swapaxes(1, 2), text
+    english = [source for source, _ in sentence_pairs('dev')[:SENTENCES]]
+    text = padded(prepared(config).codecs['text'].encode_batch(english), (SENTENCES, ROOM))
+    weights = weights_of_rows(config, params, {'text': text})['decoder/self_attention']
+    return weights.swapaxes(1, 2), text
 
 
 def measure(seed: int) -> dict:

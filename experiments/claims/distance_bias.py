@@ -1,10 +1,7 @@
 """Biases of attention by distance extrapolate to rows longer than in training: ALiBi and T5's buckets."""
 
-import numpy as np
-
 from experiments.claims import extrapolation
 from experiments.claims.claim import Measurements, Verdict
-from experiments.claims.panels import curves
 
 POSITIONS = ('alibi', 'buckets')  # values of model.positions
 SEEDS = extrapolation.SEEDS
@@ -26,14 +23,4 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'symbols predicted: {parts}')
 
 
-PANELS = (
-    curves(
-        np.arange(0, extrapolation.LONGEST, 2 * extrapolation.LAG) + 2 * extrapolation.LAG,
-        'position',
-        'symbols predicted',
-        end=('end of trained rows', extrapolation.TRAINED),
-        legend=True,
-        style={'linewidth': 0.8},
-        ylim=(0, 1.05),
-    ),
-)
+PANELS = (extrapolation.panel('symbols predicted', legend=True),)

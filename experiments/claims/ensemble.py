@@ -1,10 +1,9 @@
 """Models that differ only in their seed predict better together than one with as many parameters."""
 
-import jax
-
 from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spread
 from experiments.claims.panels import JOINED, curves
+from transformer.nn import cost
 
 MEMBERS, SEEDS = 3, 3
 # About three times the parameters of the small model.
@@ -24,16 +23,13 @@ def measure(seed: int) -> dict:
     seeds = range(MEMBERS * (seed - 1) + 1, MEMBERS * seed + 1)
     members = tuple(small_language.train(config, member) for member in seeds)
     wide = small_language.train(large, seed)
-    count = lambda params: sum(leaf.size for leaf in jax.tree.leaves(params))
     losses = {
         ONE: min(small_language.loss(config, params) for params in members),
         TOGETHER: small_language.loss(config, members),
         WIDE: small_language.loss(large, wide),
     }
-    return {
-        'loss': losses,
-        'parameters': {ONE: count(members[0]), TOGETHER: count(members), WIDE: count(wide)},
-    }
+    models = {ONE: members[0], TOGETHER: members, WIDE: wide}
+    return {'loss': losses, 'parameters': {name: cost.parameters(model) for name, model in models.items()}}
 
 
 def judge(measurements: Measurements) -> Verdict:

@@ -1,7 +1,6 @@
 """The gradient of a linear recurrence vanishes or explodes as a power of its spectral radius;
 clipping bounds it."""
 
-import functools
 import math
 
 import jax
@@ -25,16 +24,15 @@ CRITERION = (
 )
 
 
-@functools.cache
-def _gradients():
-    """Returns a function that computes d(v·h) / dW and, by step, d(v·h) / dx, for the last state h."""
+def _projected(w: jax.Array, inputs: jax.Array, v: jax.Array) -> jax.Array:
+    """Computes v·h for the last state h."""
+    step = lambda state, x: (state @ w.T + x, None)
+    last, _ = jax.lax.scan(step, jnp.zeros_like(v), inputs)
+    return jnp.sum(last * v)
 
-    def projected(w, inputs, v):
-        step = lambda state, x: (state @ w.T + x, None)
-        last, _ = jax.lax.scan(step, jnp.zeros_like(v), inputs)
-        return jnp.sum(last * v)
 
-    return jax.jit(jax.grad(projected, argnums=(0, 1)))
+# d(v·h) / dW and, by step, d(v·h) / dx.
+_gradients = jax.jit(jax.grad(_projected, argnums=(0, 1)))
 
 
 def growth(radius: float, seed: int) -> dict[str, float]:
@@ -45,7 +43,7 @@ def growth(radius: float, seed: int) -> dict[str, float]:
     inputs, v = rng.normal(size=(FAR + 1, ROWS, WIDTH)), rng.normal(size=(ROWS, WIDTH))
     # Float64, because 0.5^400 underflows in float32.
     with jax.enable_x64(True):
-        of_w, of_inputs = jax.tree.map(np.asarray, _gradients()(w, inputs, v))
+        of_w, of_inputs = jax.tree.map(np.asarray, _gradients(w, inputs, v))
         clip = optax.clip_by_global_norm(LIMIT)
         clipped, _ = clip.update(of_w, clip.init(of_w))
         norms = [float(np.linalg.norm(np.asarray(x))) for x in (of_w, clipped)]

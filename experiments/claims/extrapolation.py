@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.claims import toys
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
-from experiments.claims.panels import curves
+from experiments.claims.panels import Panel, curves
 from transformer.config import Config
 from transformer.nn import models
 from transformer.tokens import Batch
@@ -65,15 +65,10 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'symbols told: {parts}')
 
 
-PANELS = (
-    curves(
-        np.arange(0, LONGEST, 2 * LAG) + 2 * LAG,
-        'position',
-        'symbols told',
-        end=('end of trained rows', TRAINED),
-        # Placed where it does not hide the fall of the curves.
-        legend={'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'},
-        style={'linewidth': 0.8},
-        ylim=(0, 1.05),
-    ),
-)
+def panel(ylabel: str, legend: bool | dict[str, object]) -> Panel:
+    ends, end = range(2 * LAG, LONGEST + 1, 2 * LAG), ('end of trained rows', TRAINED)
+    return curves(ends, 'position', ylabel, end=end, legend=legend, style={'linewidth': 0.8}, ylim=(0, 1.05))
+
+
+# Placed where it does not hide the fall of the curves.
+PANELS = (panel('symbols told', {'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'}),)

@@ -1,21 +1,23 @@
 """A decoder answers from the examples in its prompt as soon as one of its heads copies from them."""
 
-import functools
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from experiments.claims import claim, toys
 from experiments.claims.claim import OVER_SEEDS, Measurements, Verdict, config_of, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
+from transformer.inference.attention import weights_of_rows
 from transformer.nn import models
 from transformer.tokens import Batch
 
 SYMBOLS, TABLES, PAIRS, SEEDS = 16, 8, 16, 3
 UPDATES, EVERY, ROWS, TESTED = 1500, 50, 32, 512
+# The value of each key in each table that recurs.
+RECURRING = np.random.default_rng(0).permuted(np.tile(np.arange(SYMBOLS), (TABLES, 1)), axis=1)
 LAYERS = {'1 layer': 1, '2 layers': 2}
 MODEL = {'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4, 'model.norm': 'pre', 'train.peak_lr': 0.002}
 STEPS = range(EVERY, UPDATES + 1, EVERY)
@@ -45,17 +47,11 @@ class Texts(NamedTuple):
     same: Bool[np.ndarray, 'B P P']
 
 
-@functools.cache
-def tables() -> Int[np.ndarray, 'K S']:
-    """Draws the tables that recur in all texts: the value of each key."""
-    return np.random.default_rng(0).permuted(np.tile(np.arange(SYMBOLS), (TABLES, 1)), axis=1)
-
-
 def texts(rng: np.random.Generator, rows: int) -> Texts:
     """Draws texts, every second one of a table that recurs."""
     recurring = np.arange(rows) % 2 == 1
     new = rng.permuted(np.tile(np.arange(SYMBOLS), (rows, 1)), axis=1)
-    table = np.where(recurring[:, None], tables()[rng.integers(TABLES, size=rows)], new)
+    table = np.where(recurring[:, None], RECURRING[rng.integers(TABLES, size=rows)], new)
     keys = rng.integers(SYMBOLS, size=(rows, PAIRS))
     values = np.take_along_axis(table, keys, axis=1)
     pairs = toys.FIRST + np.stack([keys, SYMBOLS + values], axis=-1)
@@ -72,7 +68,8 @@ def copying(config: Config, params: models.Params, tested: Texts) -> float:
     It is the mean over the texts of new tables, of the head that gives most. A piece is read at the position
     after its own.
     """
-    weights = np.asarray(claim.attention(config)(params, tested.batch))[:, ~tested.recurring]
+    of_all = weights_of_rows(config, params, tested.batch)['decoder/self_attention']
+    weights = of_all[:, ~tested.recurring]
     asked = tested.same[~tested.recurring]
     from_keys_to_values = weights[..., 1::2, 2::2]
     given = np.einsum('nbhpq,bpq->nhbp', from_keys_to_values, asked[..., :-1])

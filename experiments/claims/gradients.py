@@ -8,9 +8,8 @@ from experiments.claims import claim
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
-from transformer.nn import recurrent
+from transformer.nn import models, recurrent
 from transformer.nn.stacks import Stack
-from transformer.tokens import Tokens
 
 LENGTH, ROWS, SEEDS = 128, 16, 5
 NEAR, FAR = 1, 100  # the distances that are compared
@@ -38,8 +37,7 @@ def norms(config: Config) -> list[float]:
     x = jax.random.normal(keys[0], (ROWS, LENGTH, m.d_model))
     v = jax.random.normal(keys[1], (ROWS, m.d_model))
     v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
-    places = jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))
-    text = Tokens(places, jnp.ones_like(places), places)
+    text = jax.tree.map(jnp.asarray, models.blank(config, ROWS, LENGTH)['text'])
     stack = recurrent.make_decoder(m) if m.kind == 'recurrent' else Stack(m, m.N, causal=True)
     variables = stack.init(keys[2], x, text, None, train=False)
 

@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -13,7 +13,6 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
-from experiments.claims import claim
 from experiments.claims.claim import prepared, train_on
 from transformer import config as configs
 from transformer.config import Config
@@ -24,7 +23,7 @@ from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.data.generated.grammar.syntax import Sentence, german
 from transformer.data.rows import padded
 from transformer.data.tokenizers.base import Tokenizer
-from transformer.inference.attention import places
+from transformer.inference.attention import places, weights_of_rows
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, Batch, Tokens
@@ -132,7 +131,7 @@ Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 def answers(model: Trained, blocked: Blocked) -> PronounAnswers:
     """Computes a model's answers to the questions, with parts of attention blocked."""
     asked = questions()
-    logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
+    logits = _logits(model.config, model.params, asked.batch, _masks(blocked))
     target = asked.batch['target']
     logp = -optax.softmax_cross_entropy_with_integer_labels(logits, target.tokens)
     rows = np.arange(len(asked.asked))
@@ -156,7 +155,7 @@ def translations(model: Trained, blocked: Blocked) -> Int[np.ndarray, 'B T']:
     ended = np.zeros(len(written), bool)
     for place in range(ROOM):
         target = Tokens(written, everywhere, asked.batch['target'].positions)
-        logits = _logits(model.config)(model.params, asked.batch | {'target': target}, masks)
+        logits = _logits(model.config, model.params, asked.batch | {'target': target}, masks)
         written[:, place] = np.where(ended, PAD, np.asarray(logits[:, place]).argmax(axis=-1))
         ended |= written[:, place] == EOS
     return written
@@ -168,28 +167,25 @@ def _masks(blocked: Blocked) -> Blocked:
     return {kind: np.broadcast_to(blocked.get(kind, False), shape) for kind in BLOCKABLE}
 
 
-@functools.cache
-def _logits(config: Config) -> Callable:
-    model = models.build(config)
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(
+    config: Config, params: models.Params, batch: Batch, blocked: Blocked
+) -> Float[jax.Array, 'B T V']:
+    def block(call, args, kwargs, context):
+        result, path = call(*args, **kwargs), context.module.path
+        if context.method_name == 'prepare' and (kind := f'{path[0]}/{path[-1]}') in blocked:
+            added = jnp.where(blocked[kind], BLOCKED, 0.0)[:, None].repeat(config.model.h, axis=1)
+            return result._replace(bias=added if result.bias is None else result.bias + added)
+        return result
 
-    def logits(params: models.Params, batch: Batch, blocked: Blocked) -> Float[jax.Array, 'B T V']:
-        def block(call, args, kwargs, context):
-            result, path = call(*args, **kwargs), context.module.path
-            if context.method_name == 'prepare' and (kind := f'{path[0]}/{path[-1]}') in blocked:
-                added = jnp.where(blocked[kind], BLOCKED, 0.0)[:, None].repeat(config.model.h, axis=1)
-                return result._replace(bias=added if result.bias is None else result.bias + added)
-            return result
-
-        with nn.intercept_methods(block):
-            return model.apply({'params': params}, batch, train=False)
-
-    return jax.jit(logits)
+    with nn.intercept_methods(block):
+        return models.build(config).apply({'params': params}, batch, train=False)
 
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
     """Computes the attention weights of the encoder's heads on the questions, by layer."""
-    weights = claim.attention(model.config, 'encoder')(model.params, questions().batch)
-    return np.asarray(weights).swapaxes(1, 2)
+    weights = weights_of_rows(model.config, model.params, questions().batch)['encoder/self_attention']
+    return weights.swapaxes(1, 2)
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:

@@ -1,10 +1,9 @@
 """Images need positions, and it matters little whether these have one axis or two."""
 
-from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
+from experiments.claims.claim import Measurements, Verdict, by_name, scores_of_test, spreads
 from experiments.claims.panels import DOTS, curves
 from transformer.config.tasks import models_with_all
 from transformer.data.generated import pictures
-from transformer.tasks import task_of
 
 # The task that classifies images.
 _, (_IMAGES,) = models_with_all('image', 'classes')
@@ -46,13 +45,8 @@ CRITERION = (
 
 def measure(seed: int) -> dict:
     """Measures the share of pictures whose class is right, by encoding, in percent."""
-    shares = {}
-    for name, options in POSITIONS.items():
-        config = config_of(MODEL | options)
-        dataset = prepared(config)
-        trained = train_on(dataset, config, UPDATES, seed)
-        shares[name] = 100 * task_of(config).evaluate(trained, dataset, 'test').scores['accuracy']
-    return shares
+    scores = {name: scores_of_test(MODEL | options, UPDATES, seed) for name, options in POSITIONS.items()}
+    return {name: 100 * of_test['accuracy'] for name, of_test in scores.items()}
 
 
 def judge(measurements: Measurements) -> Verdict:

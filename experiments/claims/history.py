@@ -88,7 +88,8 @@ class _Git:
         first = log[0]
         changed = [commit for commit in log if texts[commit] != texts[first]]
         wrong = ''
-        if not any(self._has(parent, first, name) for parent in self._parents(first)):
+        parents = self._run('log', '-1', '--format=%p', first).split()
+        if not any(self._has(parent, first, name) for parent in parents):
             wrong = f'its criterion was not committed before its first result ({first})'
         elif changed or criterion != texts[first]:
             where = f' in {changed[0]}' if changed else ''
@@ -97,9 +98,6 @@ class _Git:
         if superseded:
             code = f'{code}; results up to {superseded[0]} do not count ({superseded[1]})'
         return Checked(name, wrong, code)
-
-    def _parents(self, commit: str) -> list[str]:
-        return self._run('log', '-1', '--format=%p', commit).split()
 
     def _show(self, commit: str, file: pathlib.Path) -> str:
         # A path that begins with ./ is relative to git's working directory.

@@ -1,9 +1,8 @@
 """A convolutional network is ahead of a Vision Transformer with few pictures, and less so with many."""
 
 from experiments.claims import grid
-from experiments.claims.claim import Measurements, Verdict, config_of, prepared, spread, train_on
+from experiments.claims.claim import Measurements, Verdict, scores_of_test, spread
 from experiments.claims.panels import curves
-from transformer.tasks import task_of
 
 PICTURES, SEEDS, UPDATES = (500, 3000, 20000), 3, 400
 TRANSFORMER, NETWORK = 'Vision Transformer', 'residual network'
@@ -27,10 +26,8 @@ def measure(seed: int) -> dict:
     """Measures the share of pictures whose class is right, by model and number of pictures, in percent."""
 
     def share(options: dict, pictures: int) -> float:
-        config = config_of(options | {'data.train': f'train[:{pictures}]'})
-        dataset = prepared(config)
-        trained = train_on(dataset, config, UPDATES, seed)
-        return 100 * task_of(config).evaluate(trained, dataset, 'test').scores['accuracy']
+        changes = options | {'data.train': f'train[:{pictures}]'}
+        return 100 * scores_of_test(changes, UPDATES, seed)['accuracy']
 
     return {
         name: {str(count): share(options, count) for count in PICTURES} for name, options in MODELS.items()

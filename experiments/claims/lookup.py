@@ -1,9 +1,6 @@
 """Attention is a dictionary that can be differentiated: with large enough products of queries and keys
 it returns exactly the value of the nearest key."""
 
-import functools
-from collections.abc import Callable
-
 import jax
 import numpy as np
 
@@ -25,11 +22,10 @@ CRITERION = (
 )
 
 
-@functools.cache
-def _attend() -> Callable:
+@jax.jit
+def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     segments = np.ones((1, KEYS), np.int32)
-    read = lambda q, k, v: full.attend(AttentionInputs(q, k, v, segments, segments), causal=False)
-    return jax.jit(read)
+    return full.attend(AttentionInputs(query, key, value, segments, segments), causal=False)
 
 
 def errors(similarity: str, scale: float, rng: np.random.Generator) -> dict[str, list]:
@@ -41,7 +37,7 @@ def errors(similarity: str, scale: float, rng: np.random.Generator) -> dict[str,
     # Attention divides by sqrt(d_k).
     queries = keys * np.float32(scale * WIDTH**0.5)
     heads = lambda x: x[None, :, None]
-    read = np.asarray(_attend()(heads(queries), heads(keys), heads(values)))[0, :, 0]
+    read = np.asarray(_attend(heads(queries), heads(keys), heads(values)))[0, :, 0]
     error = np.linalg.norm(read - values, axis=-1) / np.linalg.norm(values, axis=-1)
     nearest = (keys @ keys.T).argmax(axis=-1) == np.arange(KEYS)
     return {'error': error.tolist(), 'nearest': nearest.tolist()}

@@ -1,7 +1,6 @@
 """Masking keeps the prediction of a position from depending on later ones."""
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +10,8 @@ from matplotlib.scale import SymmetricalLogScale
 from experiments.claims.claim import LANGUAGE_MODEL, Measurements, Verdict, config_of, spread
 from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
+from transformer.nn import models
 from transformer.nn.stacks import Stack
-from transformer.tokens import Tokens
 
 LENGTH, SEEDS = 24, 5
 # Windows, strides and chunks are shorter than the row and do not divide it.
@@ -41,24 +40,19 @@ def norms(config: Config, mask: str, seed: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(seed), 3)
     x = jax.random.normal(keys[0], (1, LENGTH, config.model.d_model))
     v = jax.random.normal(keys[1], (config.model.d_model,))
-    jacobian = _jacobian(config, mask)(keys[2], x, v / jnp.linalg.norm(v))
+    jacobian = _jacobian(config, mask, keys[2], x, v / jnp.linalg.norm(v))
     return np.linalg.norm(np.asarray(jacobian)[:, 0], axis=-1)
 
 
-@functools.cache
-def _jacobian(config: Config, mask: str) -> Callable:
-    """Compiles the derivatives, once for all seeds."""
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _jacobian(config: Config, mask: str, key: jax.Array, x: jax.Array, v: jax.Array) -> jax.Array:
+    """Computes the derivatives."""
     m = config.model
-    places = jnp.arange(LENGTH)[None]
-    text = Tokens(places, jnp.ones_like(places), places)
+    text = jax.tree.map(jnp.asarray, models.blank(config, 1, LENGTH)['text'])
     stack = Stack(m, m.N, causal=mask == 'causal')
-
-    def jacobian(key, x, v):
-        variables = stack.init(key, x, text, train=False)
-        projected = lambda x: stack.apply(variables, x, text, train=False)[0] @ v
-        return jax.jacrev(projected)(x)
-
-    return jax.jit(jacobian)
+    variables = stack.init(key, x, text, train=False)
+    projected = lambda x: stack.apply(variables, x, text, train=False)[0] @ v
+    return jax.jacrev(projected)(x)
 
 
 def measure(seed: int) -> dict:

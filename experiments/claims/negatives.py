@@ -1,14 +1,13 @@
 """The more pairs a contrastive loss compares, the more images and texts find each other."""
 
-from experiments.claims.claim import Measurements, Verdict, by_name, config_of, prepared, spreads, train_on
+from experiments.claims.claim import SCENES, Measurements, Verdict, by_name, scores_of_test, spreads
 from experiments.claims.panels import curves
 from transformer.config.tasks import tasks_with
-from transformer.tasks import task_of
 
 # The task of two encoders.
 [_TOWERS] = tasks_with('towers')
 ROWS, PAIRS, UPDATES, SEEDS = (4, 16, 64), 256, 150, 3
-MODEL = {
+MODEL = SCENES | {
     'model.N': 2,
     'model.d_model': 32,
     'model.d_ff': 64,
@@ -19,18 +18,10 @@ MODEL = {
     'train.task': _TOWERS,
     'train.peak_lr': 2e-3,
     'images.patch': 8,
-    'data.source': 'scenes',
-    'data.name': None,
-    'data.language': 'en',
     'data.train': 'train[:20000]',
     'data.dev': 'dev[:500]',
     'data.test': 'test[:500]',
-    'data.tokenizer': 'words',
-    'data.pieces': 109,
-    'data.batching': 'padded',
-    'data.max_len': 40,
-    'data.row_len': 40,
-    'data.batch_tokens': 40 * PAIRS,
+    'data.batch_tokens': SCENES['data.row_len'] * PAIRS,
 }
 SOURCE = 'Radford et al. 2021, §2.3; Chen et al. 2020, §5.2'
 CRITERION = (
@@ -44,10 +35,7 @@ def measure(seed: int) -> dict:
     """Measures R@1 of the texts of an image, by the number of pairs that are compared, in percent."""
     shares = {}
     for rows in ROWS:
-        config = config_of(MODEL | {'train.microbatches': PAIRS // rows})
-        dataset = prepared(config)
-        trained = train_on(dataset, config, UPDATES, seed)
-        scores = task_of(config).evaluate(trained, dataset, 'test').scores
+        scores = scores_of_test(MODEL | {'train.microbatches': PAIRS // rows}, UPDATES, seed)
         shares[str(rows)] = 100 * scores['text_of_image']['r1']['score']
     return shares
 

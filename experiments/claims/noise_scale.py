@@ -1,8 +1,7 @@
 """The noise of the gradient, relative to the gradient, grows in the course of a training:
 larger batches pay later."""
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 import jax.flatten_util
@@ -14,6 +13,7 @@ from experiments.claims.panels import curves
 from transformer.config import replace
 from transformer.nn import models
 from transformer.tasks import sums_of, task_of
+from transformer.tokens import Batch
 
 MEASURED, BATCHES, SEEDS = (5, 20, 60, 150), 24, 3  # updates after which it is measured; batches
 SOURCE = 'McCandlish et al. 2018, §2.2 and appendix A.1'
@@ -23,20 +23,17 @@ CRITERION = (
 )
 
 
-@functools.cache
-def _gradient() -> Callable:
-    """Compiles the gradient of a batch's mean loss, as one vector, and its weight."""
+@jax.jit
+def _gradient(params: models.Params, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Computes the gradient of a batch's mean loss, as one vector, and its weight."""
     sums = sums_of(small_language.config({}))
 
-    def mean_loss(params, batch):
+    def mean_loss(params):
         total = sums(params, jax.tree.map(lambda x: x[None], batch), None)
         return total['loss'] / total['weight'], total['weight']
 
-    def gradient(params, batch):
-        tree, weight = jax.grad(mean_loss, has_aux=True)(params, batch)
-        return jax.flatten_util.ravel_pytree(tree)[0], weight
-
-    return jax.jit(gradient)
+    tree, weight = jax.grad(mean_loss, has_aux=True)(params)
+    return jax.flatten_util.ravel_pytree(tree)[0], weight
 
 
 def noise_scale(gradients: Iterator[tuple[np.ndarray, float]]) -> float:
@@ -60,7 +57,7 @@ def measure(seed: int) -> dict[str, float]:
 
     def gradients(params: models.Params) -> Iterator[tuple[np.ndarray, float]]:
         for step in range(last, last + BATCHES):
-            vector, weight = _gradient()(params, order.batch(step))
+            vector, weight = _gradient(params, order.batch(step))
             yield np.asarray(vector), float(weight)
 
     for step, params in enumerate(claim.checkpoints(config, map(order.batch, range(last)), seed), 1):

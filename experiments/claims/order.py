@@ -7,7 +7,7 @@ from experiments.claims import toys
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
 from experiments.claims.panels import DOTS, Panel, curves
 from transformer.config import Config
-from transformer.nn import models
+from transformer.nn import ensemble, models
 from transformer.tokens import Batch
 
 LENGTH, ROWS, SEEDS = 8, 64, 3
@@ -33,8 +33,7 @@ def pairs(rng: np.random.Generator, rows: int) -> Batch:
 
 def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
     """Computes the distance of the shuffled encoding from the encoding of shuffled rows, over its norm."""
-    model = models.build(config)
-    encode = jax.jit(lambda params, x: model.apply({'params': params}, x, method='encode').outputs)
+    encode = jax.jit(lambda params, x: ensemble.encode(config, params, x).outputs)
     source, order = pairs(rng, TESTED)['source'], rng.permutation(LENGTH)
     shuffled_after = np.asarray(encode(params, source))[:, order]
     shuffled_before = np.asarray(encode(params, source._replace(tokens=source.tokens[:, order])))

@@ -2,7 +2,6 @@
 
 import functools
 import statistics
-from collections.abc import Callable
 
 from experiments.claims.claim import LANGUAGE_MODEL, Measurements, Verdict, by_name, config_of, spreads
 from experiments.claims.panels import curves
@@ -29,16 +28,14 @@ def config(name: str, length: int) -> Config:
     return config_of(LANGUAGE_MODEL | sizes | {'data.max_len': length, 'data.row_len': length} | MODELS[name])
 
 
-@functools.cache
-def timer(name: str, length: int) -> Callable[[int], float]:
-    """Compiles updates once, and returns a function that times them."""
-    return cost.timer(config(name, length))
+# All seeds share the compiled updates.
+timer = functools.cache(cost.timer)
 
 
 def measure(seed: int) -> dict:
     """Measures tokens per second by row length."""
     del seed
-    speed = lambda name, length: POSITIONS / timer(name, length)(UPDATES)
+    speed = lambda name, length: POSITIONS / timer(config(name, length))(UPDATES)
     return {name: {str(length): speed(name, length) for length in LENGTHS} for name in MODELS}
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -14,6 +13,7 @@ from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, prepared
 from transformer.config import Config
 from transformer.nn import models
+from transformer.runs.hashes import named_leaves
 from transformer.tasks import task_of
 
 WIDTHS, UPDATES = (12, 18, 28, 44, 68, 104, 160), 600
@@ -58,8 +58,8 @@ def of_amount(sentences: int) -> Config:
 
 def parameters(config: Config) -> int:
     """Counts the parameters without embeddings."""
-    shapes = jax.tree_util.tree_leaves_with_path(models.parameter_shapes(config))
-    return sum(leaf.size for path, leaf in shapes if 'embedding' not in jax.tree_util.keystr(path))
+    leaves = named_leaves(models.parameter_shapes(config))
+    return sum(leaf.size for path, leaf in leaves.items() if 'embedding' not in path)
 
 
 def measure(seed: int) -> dict:

@@ -1,9 +1,7 @@
 """Large dot products push softmax to where its gradients are extremely small;
 dividing them by sqrt(d_k) counters it."""
 
-import functools
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -27,23 +25,19 @@ CRITERION = (
 )
 
 
-@functools.cache
-def _attended(width: int) -> Callable:
-    """Compiles attention: the weights, and the gradients of u·output with respect to softmax's input."""
+@jax.jit
+def _attended(query, key, value, u):
+    """Computes attention's weights, and the gradients of u·output with respect to softmax's input."""
+    segments = jnp.ones(key.shape[:2], jnp.int32)
 
-    def weights_and_gradients(query, key, value, u):
-        segments = jnp.ones(key.shape[:2], jnp.int32)
+    def projected(added):
+        # A bias is added to q·k, before the division.
+        bias = added * math.sqrt(query.shape[-1])
+        outputs = full.attend(AttentionInputs(query, key, value, segments, segments, bias), causal=False)
+        return jnp.sum(outputs * u)
 
-        def projected(added):
-            # A bias is added to q·k, before the division.
-            bias = added * math.sqrt(width)
-            outputs = full.attend(AttentionInputs(query, key, value, segments, segments, bias), causal=False)
-            return jnp.sum(outputs * u)
-
-        weights = full.weights(AttentionInputs(query, key, value, segments, segments), causal=False)
-        return weights, jax.grad(projected)(jnp.zeros(weights.shape))
-
-    return jax.jit(weights_and_gradients)
+    weights = full.weights(AttentionInputs(query, key, value, segments, segments), causal=False)
+    return weights, jax.grad(projected)(jnp.zeros(weights.shape))
 
 
 def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
@@ -56,7 +50,7 @@ def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
     query, key = (jax.random.normal(keys[i], (ROWS, KEYS, 1, width)) for i in range(2))
     value, u = (jax.random.normal(keys[i], (ROWS, KEYS, 1, VALUES)) for i in (2, 3))
     u = u / jnp.linalg.norm(u, axis=-1, keepdims=True)
-    weights, gradient = (np.asarray(x, np.float64) for x in _attended(width)(query * factor, key, value, u))
+    weights, gradient = (np.asarray(x, np.float64) for x in _attended(query * factor, key, value, u))
     entropy = -np.sum(weights * np.log(np.where(weights > 0, weights, 1.0)), axis=-1)
     norms = np.linalg.norm(gradient, axis=-1)
     return {'entropy': float(np.mean(entropy) / math.log(KEYS)), 'gradient': float(np.median(norms))}

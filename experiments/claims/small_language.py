@@ -1,6 +1,5 @@
 """Trains small language models of the grammar's German, for the claims that compare them."""
 
-import functools
 import math
 from collections.abc import Mapping
 
@@ -27,20 +26,15 @@ def train(config: Config, seed: int, updates: int | None = None) -> Params:
     return claim.train_on(prepared(config), config, updates or UPDATES, seed).params
 
 
-def loss(config: Config, params: Params, split: str = 'dev') -> float:
-    """Computes the loss of a model or an ensemble, in nats per piece."""
-    batches = task_of(config).batches(config, prepared(config), split)
-    return split_sums.means(_sums(config), params, batches)['loss']
+def loss(config: Config, params: Params) -> float:
+    """Computes the loss of a model or an ensemble on dev, in nats per piece."""
+    batches = task_of(config).batches(config, prepared(config), 'dev')
+    return split_sums.means(sums_of(config), params, batches)['loss']
 
 
 def bits_per_character(config: Config, params: Params) -> float:
     """Computes a model's bits per character of the texts of dev, ends of sentences included."""
     data = prepared(config)
-    total = split_sums.total(_sums(config), params, task_of(config).batches(config, data, 'dev'))
+    total = split_sums.total(sums_of(config), params, task_of(config).batches(config, data, 'dev'))
     characters = sum(len(text) + 1 for text in data.texts('dev')['text'])
     return total['loss'] / math.log(2) / characters
-
-
-@functools.cache
-def _sums(config: Config):
-    return sums_of(config)

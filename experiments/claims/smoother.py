@@ -1,9 +1,6 @@
 """Attention is a kernel smoother: with keys of one length its weights are a Gaussian kernel of the distance
 between query and key."""
 
-import functools
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,11 +22,10 @@ CRITERION = (
 )
 
 
-@functools.cache
-def _weights() -> Callable:
+@jax.jit
+def _weights(query: jax.Array, key: jax.Array) -> jax.Array:
     segments = jnp.ones((1, KEYS), jnp.int32)
-    inputs = lambda query, key: AttentionInputs(query, key, key, segments, segments)
-    return jax.jit(lambda query, key: full.weights(inputs(query, key), causal=False))
+    return full.weights(AttentionInputs(query, key, key, segments, segments), causal=False)
 
 
 def differences(lengths: str, scale: float, rng: np.random.Generator) -> np.ndarray:
@@ -44,7 +40,7 @@ def differences(lengths: str, scale: float, rng: np.random.Generator) -> np.ndar
     kernel /= kernel.sum(axis=-1, keepdims=True)
     heads = lambda x: x[None, :, None].astype(np.float32)
     # Attention divides by sqrt(d_k).
-    weights = np.asarray(_weights()(heads(queries * scale * WIDTH**0.5), heads(keys)))[0, 0]
+    weights = np.asarray(_weights(heads(queries * scale * WIDTH**0.5), heads(keys)))[0, 0]
     return np.abs(weights - kernel).sum(axis=-1) / 2
 
 

@@ -1,10 +1,9 @@
 """One matrix for embedding and softmax takes fewer parameters and predicts better."""
 
-import jax
-
 from experiments.claims import small_language
 from experiments.claims.claim import Measurements, Verdict, by_name, spread
 from experiments.claims.panels import JOINED, curves
+from transformer.nn import cost
 
 TIED, FREE = VALUES = ('all', 'none')  # of model.tie_embeddings
 SEEDS = 3
@@ -21,8 +20,8 @@ def measure(seed: int) -> dict:
     for value in VALUES:
         config = small_language.config({'model.tie_embeddings': value})
         params = small_language.train(config, seed)
-        count = sum(leaf.size for leaf in jax.tree.leaves(params))
-        measured[value] = {'loss': small_language.loss(config, params), 'parameters': count}
+        loss = small_language.loss(config, params)
+        measured[value] = {'loss': loss, 'parameters': cost.parameters(params)}
     return measured
 
 

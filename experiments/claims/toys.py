@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from experiments.claims import claim
 from transformer.config import Config
-from transformer.nn import models
+from transformer.nn import ensemble, models
 from transformer.tokens import Batch, Tokens
 
 FIRST = 3  # the first token after padding, end and unknown
@@ -47,5 +47,4 @@ def answers(config: Config, params: models.Params, batch: Batch) -> Int[np.ndarr
 @functools.cache
 def logits(config: Config) -> Callable:
     """Returns `(params, batch) -> logits`, compiled once for all seeds."""
-    model = models.build(config)
-    return jax.jit(lambda params, batch: model.apply({'params': params}, batch, train=False))
+    return jax.jit(lambda params, batch: ensemble.logits(config, params, batch, None))

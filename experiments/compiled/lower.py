@@ -12,12 +12,11 @@ from transformer import parallel
 from transformer.config import Config, has
 from transformer.inference import generate
 from transformer.nn import cache, cost, ensemble, models
-from transformer.tokens import Batch
 from transformer.training.step import initial_state
 
 
-def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
-    """Lowers an update for the given devices, with the shapes of a batch or, without one, with full rows."""
+def update(config: Config, devices: list[jax.Device]) -> Lowered:
+    """Lowers an update with full rows for the given devices."""
     count, microbatches = len(devices), config.train.microbatches
     config = configs.with_accumulation(config, devices[0].platform, count)
     mapped = parallel.map_update(updates.step(config), devices).mapped
@@ -25,7 +24,7 @@ def update(config: Config, devices: list[jax.Device], batch: Batch | None = None
     split = lambda x: jax.ShapeDtypeStruct(
         (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
     )
-    batch = jax.tree.map(split, batch or updates.full_batch(config))
+    batch = jax.tree.map(split, updates.full_batch(config))
     with jax.default_matmul_precision(config.train.matmul_precision):
         return mapped.lower(state, batch)
 

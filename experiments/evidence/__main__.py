@@ -23,16 +23,6 @@ from transformer.config import ConfigError
 _FORMATS = {'terminal': (formats.terminal, ''), 'markdown': (formats.markdown, '### ')}
 
 
-def print_noise(call: Call) -> None:
-    """Prints the noise of single trainings, and the differences in the paper's Tables 2 and 3 beyond it."""
-    _print(call, noise_tables.sections)
-
-
-def print_predictions(call: Call) -> None:
-    """Prints the paper's perplexities as small trainings predict them, and the sealed predictions."""
-    _print(call, prediction_tables.sections)
-
-
 def print_omissions(call: Call) -> None:
     """Prints what omissions cost; with --count it first counts BLEU of the outputs by other rules."""
     folder = pathlib.Path(call.flags.workdir or omissions.COMMITTED)
@@ -66,14 +56,14 @@ COMMANDS = {
     'noise': Command(
         "Print the deviation of public trainings over seeds, which differences of the paper's Tables 2 "
         'and 3 are beyond it, and the ceiling that it sets to the rank correlation with Table 3.',
-        print_noise,
+        lambda call: _print(call, noise_tables.sections),
         ('format',),
         examples=('{} noise', '{} noise --format=markdown'),
     ),
     'predict': Command(
         "Print the perplexities of the paper's rows as small trainings predict them, each by the other "
         'rows, and the sealed predictions.',
-        print_predictions,
+        lambda call: _print(call, prediction_tables.sections),
         ('format',),
         examples=('{} predict',),
     ),

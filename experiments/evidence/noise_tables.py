@@ -7,7 +7,8 @@ import scipy.stats
 
 from experiments.evidence import committed, noise, trainings
 from experiments.evidence.noise import Noise, NoiseVerdict
-from experiments.evidence.sections import Section, interval, p_value, table
+from experiments.evidence.sections import Section, interval, table
+from experiments.rendering.formats import p_value
 from experiments.reports import differences
 from experiments.tables import rows as tables
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from experiments.evidence import committed, noise, prediction, sealed
 from experiments.evidence.prediction import Line
-from experiments.evidence.sections import Section, interval, p_value, table
+from experiments.evidence.sections import Section, interval, table
+from experiments.rendering.formats import p_value
 from experiments.reports.differences import CONFIDENCE, Difference
 from experiments.tables import rows as tables
 

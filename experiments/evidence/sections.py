@@ -33,8 +33,3 @@ def table(names: str, rows: Sequence[tuple[str, ...]], *headings: str) -> list[C
 def interval(low: float, high: float, form: str) -> str:
     """Formats an interval."""
     return f'[{low:{form}}, {high:{form}}]'
-
-
-def p_value(p: float) -> str:
-    """Formats a probability."""
-    return f'{p:.3f}' if p >= 0.001 else '<0.001'

@@ -18,7 +18,6 @@ import re
 import sys
 from collections.abc import Sequence
 
-import jax
 import matplotlib
 import numpy as np
 from etils import epath
@@ -36,6 +35,7 @@ from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
 from transformer.nn import positions
 from transformer.runs import metrics_file, restore
+from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 from transformer.tasks import verb_of
 
@@ -96,8 +96,7 @@ def draw_positions(call: Call) -> None:
         title = f'sinusoids ({m.sinusoid}), d_model {m.d_model}'
     elif m.positions == 'learned' and os.path.isdir(path):
         trained, origin = restore.load_and_report(Run.open(path))
-        leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(trained.params))
-        tables = {jax.tree_util.keystr(where, simple=True, separator='/'): leaf for where, leaf in leaves}
+        tables = named_leaves(trained.params)
         name = next(name for name in tables if name.endswith('positions/table'))
         table, title = np.asarray(tables[name])[: call.flags.length], f'{path}: learned, {name}, {origin}'
     else:

@@ -64,13 +64,11 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
 
 
 def _x(step: float, limits: tuple[float, float]) -> float:
-    low, high = limits
-    return LEFT + (RIGHT - LEFT) * (step - low) / (high - low)
+    return np.interp(step, limits, (LEFT, RIGHT))
 
 
 def _y(loss: float, limits: tuple[float, float]) -> float:
-    low, high = limits
-    return BOTTOM - (BOTTOM - TOP) * (loss - low) / (high - low)
+    return np.interp(loss, limits, (BOTTOM, TOP))
 
 
 def _line(curve: Curve, steps: tuple[float, float], losses: tuple[float, float]) -> str:

@@ -192,6 +192,11 @@ def choose(columns: Sequence[Column], names: str | None) -> list[Column]:
     return [*named, *(column for name in chosen for column in others if column.heading == name)]
 
 
+def p_value(p: float) -> str:
+    """Formats a probability."""
+    return f'{p:.3f}' if p >= 0.001 else '<0.001'
+
+
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
     """Renders a line for each row; unknown values are empty."""
     file = io.StringIO()

@@ -13,13 +13,8 @@ def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: 
     """Renders a page with a table, the notes below it, and further HTML."""
     columns, more_notes = formats.compact(columns)
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text('utf-8'))
-    notes = listing([*notes, *more_notes])
+    notes = ''.join(f'<li>{html.escape(note)}</li>\n' for note in [*notes, *more_notes])
     return template.substitute(title=html.escape(title), table=table(columns), notes=notes, more=more)
-
-
-def listing(notes: Sequence[str]) -> str:
-    """Renders notes as the items of an HTML list."""
-    return ''.join(f'<li>{html.escape(note)}</li>\n' for note in notes)
 
 
 def table(columns: Sequence[Column]) -> str:

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from experiments.rendering.formats import Column
+from experiments.rendering.formats import Column, p_value
 from experiments.reports import printed
 from experiments.reports.differences import Difference, SentenceTests, differences
 from experiments.reports.results import Comparison, Measured
@@ -126,18 +126,14 @@ def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -
     ]
     if measure.significance:
         counts = [len(tests.get(row.row.name, ())) * several for row in comparison.rows]
-        worst = ['mixed' if r['runs_disagree'] else _text(r['p_greatest'], _p) for r in records]
-        shown += [column('p seeds', 'p_over_seeds', _p), Column('p sentences', 'score', worst, counts)]
+        worst = ['mixed' if r['runs_disagree'] else _text(r['p_greatest'], p_value) for r in records]
+        shown += [column('p seeds', 'p_over_seeds', p_value), Column('p sentences', 'score', worst, counts)]
     return shown
 
 
 def _why_none(row: Measured) -> str:
     state = row.missing[0].state
     return state if state != 'done' else 'missing'
-
-
-def _p(value: float) -> str:
-    return f'{value:.3f}' if value >= 0.001 else '<0.001'
 
 
 def _text(value, form: Callable[[object], str]) -> str:

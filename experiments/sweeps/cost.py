@@ -35,11 +35,6 @@ def timer(config: Config) -> Callable[[int], float]:
     return measure
 
 
-def seconds_per_update(config: Config) -> float:
-    """Measures an update on the devices at hand, without its compilation."""
-    return timer(config)(3)
-
-
 def print_plan(
     rows: Sequence[tables.Row],
     scale: str,
@@ -69,7 +64,7 @@ def print_plan(
     elif by_speed:
         seconds = [nn_cost.update_flops(config) / tflops / 1e12 for config in resolved]
     else:
-        seconds = _measure(seconds_per_update, rows, resolved)
+        seconds = _measure(lambda config: timer(config)(3), rows, resolved)
         columns.append(_numbers('s/update', seconds))
     if with_memory:
         columns.append(_numbers('GiB', _measure(updates.peak_memory, rows, resolved)))

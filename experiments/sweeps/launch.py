@@ -157,17 +157,11 @@ def on_this_machine(
         # Repeated until the runs have ended: a starting launcher ignores the signal, or has no lock yet.
         while any(not job.done() or locks.is_held(run.file('lock')) for run, job in active.values()):
             for _, job in active.values():
-                _stop(job)
+                if not job.done():
+                    # The launcher passes it on to its run. submitit's own `cancel` sends SIGINT, which is
+                    # ignored in what a script starts with `&`.
+                    os.kill(int(job.job_id), signal.SIGTERM)
             time.sleep(0.2)
-
-
-def _stop(job: submitit.Job) -> None:
-    """Sends SIGTERM to a local job, whose launcher passes it on to its run.
-
-    submitit's own `cancel` sends SIGINT, which is ignored in what a script starts with `&`.
-    """
-    if not job.done():
-        os.kill(int(job.job_id), signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The table `family`: the main models that were trained here, each beside a public number."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -37,11 +38,16 @@ class Member(NamedTuple):
     public: Public | None = None
 
 
-_BERT = 'google-research/bert'
+def _bert(size: str, number: str) -> Public:
+    return Public(number, f'BERT {size}, pre-trained, test of GLUE', 'google-research/bert')
+
+
+def _seeds(run: str, seeds: Iterable[int] = (1, 2, 3)) -> tuple[str, ...]:
+    return tuple(f'{run}{seed}' for seed in seeds)
 
 
 def _hour(task: str) -> tuple[str, ...]:
-    return tuple(f'pretraining/hour/{task}-masked-{seed}' for seed in (1, 2, 3))
+    return _seeds(f'pretraining/hour/{task}-masked-')
 
 
 FAMILY = (
@@ -69,12 +75,11 @@ FAMILY = (
         public=Public('35.7 %', '5.6 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
     ),
     Member(
-        'convolutional', 'names, dev',
-        tuple(f'names_architectures/convolutional-seed{seed}' for seed in range(2, 7)), 'exact',
+        'convolutional', 'names, dev', _seeds('names_architectures/convolutional-seed', range(2, 7)), 'exact',
     ),
     Member(
         'GRU, attention', 'names, dev',
-        tuple(f'names_architectures/gru-attention-seed{seed}' for seed in range(2, 7)), 'exact',
+        _seeds('names_architectures/gru-attention-seed', range(2, 7)), 'exact',
         public=Public('38.7 %', 'GRU, 1.7 M parameters, another split', 'arabic-name-romanizer 0.2.0'),
     ),
     Member('GPT', 'grammar, German', ('gpt_grammar',), 'grammatical'),
@@ -89,49 +94,27 @@ FAMILY = (
     Member('GPT', 'Penn Treebank, valid', ('ptb/transformer',), 'perplexity'),
     Member('BERT', 'grammar, German', ('bert_grammar',), 'gaps'),
     Member(
-        'one attention layer', 'SST-2, dev',
-        ('sst2/seed1', 'sst2/seed2', 'sst2/seed3'), 'accuracy',
-        public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+        'one attention layer', 'SST-2, dev', _seeds('sst2/seed'), 'accuracy',
+        public=_bert('tiny', '83.2 %'),
     ),
-    Member(
-        'BERT, 2.5 M parameters', 'SST-2, dev', _hour('sst2'), 'accuracy',
-        public=Public('83.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
-    ),
+    Member('BERT, 2.5 M parameters', 'SST-2, dev', _hour('sst2'), 'accuracy', public=_bert('tiny', '83.2 %')),
     Member('BERT, 2.5 M parameters', 'TREC, a tenth of train', _hour('trec'), 'accuracy'),
     Member(
         'BERT, 2.5 M parameters', 'CoLA, dev in domain', _hour('cola'), 'matthews', 'dev',
-        public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
+        public=_bert('tiny', '0'),
     ),
-    Member(
-        'BERT, 2.5 M parameters', 'MRPC, validation', _hour('mrpc'), 'f1',
-        public=Public('0.811', 'BERT tiny, pre-trained, test of GLUE', _BERT),
-    ),
-    Member(
-        'BERT, 2.5 M parameters', 'RTE, dev', _hour('rte'), 'accuracy',
-        public=Public('57.2 %', 'BERT tiny, pre-trained, test of GLUE', _BERT),
-    ),
-    Member(
-        'MiniLM, fine-tuned', 'SST-2, dev', ('minilm/sst2',), 'accuracy',
-        public=Public('89.7 %', 'BERT small, pre-trained, test of GLUE', _BERT),
-    ),
+    Member('BERT, 2.5 M parameters', 'MRPC, validation', _hour('mrpc'), 'f1', public=_bert('tiny', '0.811')),
+    Member('BERT, 2.5 M parameters', 'RTE, dev', _hour('rte'), 'accuracy', public=_bert('tiny', '57.2 %')),
+    Member('MiniLM, fine-tuned', 'SST-2, dev', ('minilm/sst2',), 'accuracy', public=_bert('small', '89.7 %')),
     Member('LSTM', 'TREC, a tenth of train', ('trec',), 'accuracy'),
     Member('MiniLM, fine-tuned', 'TREC, a tenth of train', ('minilm/trec',), 'accuracy'),
-    Member(
-        'LSTM', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev',
-        public=Public('0', 'BERT tiny, pre-trained, test of GLUE', _BERT),
-    ),
+    Member('LSTM', 'CoLA, dev in domain', ('cola',), 'matthews', 'dev', public=_bert('tiny', '0')),
     Member(
         'MiniLM, fine-tuned', 'CoLA, dev in domain', ('minilm/cola',), 'matthews', 'dev',
-        public=Public('0.278', 'BERT small, pre-trained, test of GLUE', _BERT),
+        public=_bert('small', '0.278'),
     ),
-    Member(
-        'LSTM', 'STS-B, dev', ('stsb',), 'pearson',
-        public=Public('0.743', 'BERT tiny, pre-trained, test of GLUE', _BERT),
-    ),
-    Member(
-        'MiniLM, fine-tuned', 'STS-B, dev', ('minilm/stsb',), 'pearson',
-        public=Public('0.788', 'BERT small, pre-trained, test of GLUE', _BERT),
-    ),
+    Member('LSTM', 'STS-B, dev', ('stsb',), 'pearson', public=_bert('tiny', '0.743')),
+    Member('MiniLM, fine-tuned', 'STS-B, dev', ('minilm/stsb',), 'pearson', public=_bert('small', '0.788')),
     Member('Transformer', 'GENIA, tags of dev', ('genia_tags/transformer',), 'accuracy'),
     Member('LSTM', 'GENIA, tags of dev', ('genia_tags/lstm',), 'accuracy'),
     Member('Transformer', 'SQuAD 1.1, dev', ('squad',), 'f1'),
@@ -145,9 +128,7 @@ FAMILY = (
         public=Public('34.8', 'T5-small, its own pre-training', 'a T5-small tuned on SciTLDR'),
     ),
     Member('ViT', 'shapes of the package', ('vit_pictures',), 'accuracy'),
-    Member(
-        'CLIP', 'scenes, 1,000 pairs', ('clip_pictures',), 'text_of_image_r1'
-    ),
+    Member('CLIP', 'scenes, 1,000 pairs', ('clip_pictures',), 'text_of_image_r1'),
     Member('Transformer', 'captions of scenes', ('captions_pictures',), 'facts'),
     Member('LSTM, attention', 'captions of scenes', ('captions_pictures/lstm',), 'facts'),
     Member('Transformer', 'German captions of scenes', ('captions_pictures/german',), 'facts'),
@@ -157,12 +138,6 @@ FAMILY = (
         'ViT', 'MNIST', ('vit_mnist',), 'accuracy',
         public=Public('96.3 %', '4 blocks, d 16, patch 7', 'a public ViT on MNIST'),
     ),
-    Member(
-        'ViT', 'CIFAR-10, 5,000 pictures',
-        ('cifar10/vit-seed1', 'cifar10/vit-seed2', 'cifar10/vit-seed3'), 'accuracy',
-    ),
-    Member(
-        'residual network', 'CIFAR-10, 5,000 pictures',
-        ('cifar10/resnet-seed1', 'cifar10/resnet-seed2', 'cifar10/resnet-seed3'), 'accuracy',
-    ),
+    Member('ViT', 'CIFAR-10, 5,000 pictures', _seeds('cifar10/vit-seed'), 'accuracy'),
+    Member('residual network', 'CIFAR-10, 5,000 pictures', _seeds('cifar10/resnet-seed'), 'accuracy'),
 )  # fmt: skip

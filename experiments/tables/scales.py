@@ -131,12 +131,11 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     for name in row.at_scale:
         if name not in SCALES and not user_files.is_file(name):
             raise ConfigError(f'at_scale={name!r}: choose one of {", ".join(SCALES)}, or a config file')
-    is_own_scale = row.scale in (scale, None)
     own_changes = _checked(row.at_scale.get(scale, {}))
     further = {key: value for key, value in own_changes.items() if key not in different}
     if row.scale is None:
         return changed | further
-    proportional = ('train.steps',) if is_own_scale else PROPORTIONAL
+    proportional = ('train.steps',) if row.scale == scale else PROPORTIONAL
     own, base = _values(row.scale), _values(scale, different)
     keys = changed.keys() & proportional
     if any(None in (own[key], base[key]) for key in keys):

@@ -213,12 +213,12 @@ def test_an_updates_size():
     small = {'data.row_len': 8, 'data.max_len': 8, 'data.batch_tokens': 128}
     pairs = configs.resolve(configs.config_dict({**SMALL, **small, 'data.batching': 'packed'}))
     assert benchmark._size(pairs) == '16 x 8 tokens a side, 300 pieces'
-    images = configs.resolve(benchmark._config_of_file('vit_pictures'))
+    images = configs.resolve(benchmark.scales.scale_config('configs/vit_pictures.py'))
     small_images = configs.replace(images, {'images.size': 8})
     assert benchmark._size(small_images) == '832 x 5 positions of an image'
-    captions = configs.resolve(benchmark._config_of_file('captions_pictures'))
+    captions = configs.resolve(benchmark.scales.scale_config('configs/captions_pictures.py'))
     assert ' x 65 positions of an image and 36 tokens, ' in benchmark._size(captions)
-    t5 = configs.resolve(benchmark._config_of_file('t5_grammar'))
+    t5 = configs.resolve(benchmark.scales.scale_config('configs/t5_grammar.py'))
     assert ' x 64 + 14 tokens, ' in benchmark._size(t5)
 
 
@@ -399,7 +399,7 @@ def test_decode(monkeypatch, tmp_path, capsys, installed):
 
 
 def test_searches_of_pairs_alone_are_compared(monkeypatch, tmp_path, capsys):
-    config = configs.resolve(benchmark._config_of_file('gpt_grammar'))
+    config = configs.resolve(benchmark.scales.scale_config('configs/gpt_grammar.py'))
     monkeypatch.setattr(benchmark.Run, 'open', lambda folder: folder)
     monkeypatch.setattr(benchmark.restore, 'load', lambda run: (restore.Trained(config, {}, {}), None))
     (tmp_path / 'lines').write_text('a\n')

@@ -566,7 +566,7 @@ def test_what_is_blocked_cannot_be_seen(translator):
 
     def differs(masks):
         masks = {kind: np.broadcast_to(masks.get(kind, False), shape) for kind in grammar.BLOCKABLE}
-        logits = functools.partial(grammar._logits(translator.config), translator.params)
+        logits = functools.partial(grammar._logits, translator.config, translator.params)
         one, two = (logits(found.batch | {'source': tokens}, masks) for tokens in (source, other))
         return float(abs(one - two)[found.batch['target'].segments > 0].max())
 
@@ -590,7 +590,7 @@ def test_answers_are_those_of_the_model(translator):
 def test_log_p_of_the_reference(translator):
     found = grammar.questions()
     logits = np.asarray(
-        grammar._logits(translator.config)(translator.params, found.batch, grammar._masks({}))
+        grammar._logits(translator.config, translator.params, found.batch, grammar._masks({}))
     )
     target = found.batch['target']
     for row, text in enumerate(grammar.answers(translator, {}).text):

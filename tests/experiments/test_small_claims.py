@@ -21,6 +21,7 @@ from experiments.claims import (
     few_shot,
     horizon,
     lookup,
+    negatives,
     noise_scale,
     pieces,
     power_law,
@@ -38,6 +39,8 @@ from experiments.claims import (
 from experiments.claims import distance as distance_claim
 from experiments.claims import distance_bias as bias_claim
 from experiments.claims.claim import config_of
+from transformer import config as configs
+from transformer.config import declare
 from transformer.data.generated.scenes import captions, reader, world
 from transformer.data.rows import padded
 from transformer.data.trees import Constituent
@@ -241,7 +244,7 @@ def test_texts_of_keys_with_their_values():
     tokens = drawn.batch['text'].tokens.reshape(40, few_shot.PAIRS, 2) - toys.FIRST
     keys, values = tokens[..., 0], tokens[..., 1] - few_shot.SYMBOLS
     assert {*np.unique([keys, values])} == {*range(few_shot.SYMBOLS)}
-    tables = {tuple(table) for table in few_shot.tables()}
+    tables = {tuple(table) for table in few_shot.RECURRING}
     assert len(tables) == few_shot.TABLES
     for row in range(40):
         # A key has one value in a text, and no other key has it.
@@ -268,7 +271,8 @@ def test_attention_of_heads_that_copy(monkeypatch):
         weights[row, 3, 2 * pair + 1, 2 * earlier + 2] += 0.7
     even = np.full_like(weights, 1 / size)
     layers = np.stack([even, weights])
-    monkeypatch.setattr(claim, 'attention', lambda config: lambda params, batch: layers)
+    weights_of = lambda *_: {'decoder/self_attention': layers}
+    monkeypatch.setattr(few_shot, 'weights_of_rows', weights_of)
     config = config_of(toys.LANGUAGE_MODEL | few_shot.MODEL | {'model.N': 2})
     same = drawn.same[::2].sum(axis=-1)
     expected = 0.7 + 0.3 / size * same[same > 0].mean()
@@ -499,3 +503,15 @@ def test_scores_whose_cost_is_compared():
         np.testing.assert_allclose(loss, np.square(w @ held).sum(), rtol=1e-4)
         np.testing.assert_allclose(gradients[2], 2 * np.swapaxes(w, 1, 2) @ (w @ held), rtol=1e-3, atol=1e-4)
         assert mib > 0
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [negatives.MODEL, *(composition.MODEL | options for options in composition.MODELS.values())],
+    ids=['negatives', *composition.MODELS],
+)
+def test_models_without_label_smoothing_have_configs(changes):
+    config = config_of(changes)
+    assert config.train.task == changes['train.task']
+    smoothed = declare.has_meaning(configs.OPTIONS, configs.flatten(config), 'train.eps_ls')
+    assert smoothed == (config.train.eps_ls == 0.0)

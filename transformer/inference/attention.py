@@ -60,7 +60,14 @@ def _intermediates(config: Config, params: Params, batch: Batch):
 def attention_weights(
     config: Config, params: Params, batch: Batch
 ) -> dict[str, Float[np.ndarray, 'N H Q K']]:
-    """Computes the weights of each kind of attention in a model, for the first row of a batch.
+    """Computes what `weights_of_rows` does, for the first row of a batch."""
+    return {kind: weights[:, 0] for kind, weights in weights_of_rows(config, params, batch).items()}
+
+
+def weights_of_rows(
+    config: Config, params: Params, batch: Batch
+) -> dict[str, Float[np.ndarray, 'N B H Q K']]:
+    """Computes the weights of each kind of attention in a model.
 
     Kinds are `encoder/self_attention`, `decoder/self_attention` and `decoder/cross_attention`. A recurrent
     decoder has one layer of attention with one head; a convolutional decoder has one head in each layer.
@@ -78,7 +85,7 @@ def attention_weights(
     for path, weights in jax.tree_util.tree_leaves_with_path(recorded):
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         stack, layer, kind = re.search(r'(\w+)/(?:layer_(\d+)/)?(\w+)/weights', name).groups()
-        by_kind.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights[0])
+        by_kind.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights)
     return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in by_kind.items()}
 
 
