@@ -28,11 +28,11 @@ def test_interval_of_a_mean_is_the_normal_one():
 def test_columns_are_drawn_together():
     values = np.random.default_rng(2).normal(size=(30, 2))
     difference = bootstrap.estimate(lambda a, b: float(np.abs(a - b).max()), values, values)
-    assert difference == (0.0, [0.0, 0.0])
+    assert difference == {'score': 0.0, 'interval': [0.0, 0.0]}
 
 
 def test_undefined_scores_have_no_interval():
     numbers = np.arange(3)
     assert bootstrap.estimate(lambda column: None, numbers) == {'score': None, 'interval': None}
     sometimes = lambda column: None if len(np.unique(column)) == 1 else 1.0
-    assert bootstrap.estimate(sometimes, numbers) == (1.0, None)
+    assert bootstrap.estimate(sometimes, numbers) == {'score': 1.0, 'interval': None}

@@ -45,12 +45,17 @@ class Prefixed(Columns):
             raise ConfigError(f'{self.option}: no data set {unknown[0]!r} in data.train, only {shown}')
         return super().codec(name, learn)
 
+    def prefix(self, data_set: str, place: str) -> str:
+        """Returns the prefix of a data set. Raises ConfigError, which names the place, if it has none."""
+        found = dict(self.prefixes)
+        if data_set not in found and '' not in found:
+            raise ConfigError(f'{place}: {self.option} has no prefix for the data set {data_set!r}')
+        return found.get(data_set, found.get(''))
+
     def written(self, row: Example, name: str) -> str:
-        """Returns a value with the prefix of its data set. Raises ConfigError if that has none."""
-        prefixes, data_set = dict(self.prefixes), row.values[self.of] if self.of else ''
-        if data_set not in prefixes and '' not in prefixes:
-            raise ConfigError(f'{row.place(name)}: {self.option} has no prefix for the data set {data_set!r}')
-        return prefixed(prefixes.get(data_set, prefixes.get('')), row.values[name])
+        """Returns a value with the prefix of its data set."""
+        prefix = self.prefix(row.values[self.of] if self.of else '', row.place(name))
+        return prefixed(prefix, row.values[name])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -176,4 +176,5 @@ def test_interval_is_undefined_with_a_score():
     constant = scores.score_numbers(np.arange(5), np.ones(5))['pearson']
     assert constant == {'score': None, 'interval': None}
     # Of two examples, half of the resamples are constant.
-    assert scores.score_numbers(np.arange(2), np.arange(2))['pearson'] == (pytest.approx(1.0), None)
+    entry = scores.score_numbers(np.arange(2), np.arange(2))['pearson']
+    assert entry == {'score': pytest.approx(1.0), 'interval': None}
