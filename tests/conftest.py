@@ -34,12 +34,15 @@ import pytest  # noqa: E402
 from transformer import parallel, progress  # noqa: E402
 from transformer.cli import memory  # noqa: E402
 from transformer.runs import process  # noqa: E402
+from transformer.tasks import bootstrap  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 memory.collect_rarely()
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Of the bootstrap, for tests that check intervals or p; all others have a tenth.
+RESAMPLES = bootstrap.RESAMPLES
 # Of a process of pytest, in bytes, beyond which it forgets compiled programs.
 MOST_MEMORY = 2 * 2**30
 
@@ -84,6 +87,7 @@ def _own_cache(tmp_path_factory):
     os.environ.pop('COLUMNS', None)
     # A busy machine gets no lines about work that lasts, which tests of standard error would meet.
     progress.PATIENCE = 1e6
+    bootstrap.RESAMPLES = RESAMPLES // 10
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -98,6 +102,13 @@ def _few_programs():
     maps = (process / 'maps').read_bytes().count(b'\n')
     if pages * os.sysconf('SC_PAGE_SIZE') > MOST_MEMORY or maps > 20_000:
         jax.clear_caches()
+
+
+@pytest.fixture(scope='module')
+def all_resamples():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, 'RESAMPLES', RESAMPLES)
+        yield
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import programs
 
 from transformer.config import Config
 from transformer.data import vocabulary
@@ -39,12 +38,15 @@ def tokenizers() -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
 
 def random_model(config: Config) -> Trained:
     """Makes a model whose every parameter is random, also biases and norms."""
-    leaves, tree = jax.tree.flatten(programs.initialize(config, jax.random.key(0)))
     rng = np.random.default_rng(0)
-    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
+
+    def draw(path, leaf) -> np.ndarray:
+        return np.asarray((path[-1].key == 'scale') + 0.3 * rng.normal(size=leaf.shape), np.float32)
+
+    params = jax.tree_util.tree_map_with_path(draw, models.parameter_shapes(config))
     source, target = tokenizers()
     codecs = {'source': source, 'target': target if config.data.vocabulary == 'separate' else source}
-    return Trained(config, jax.tree.unflatten(tree, leaves), codecs | {'text': source})
+    return Trained(config, params, codecs | {'text': source})
 
 
 def tokens_of(rows: list[list[int]]) -> Tokens:

@@ -152,7 +152,8 @@ def _row_of_sweep(
     for result in filter(None, results.values()):
         # Classes that the row leaves open are the data's.
         made_by = configs.flatten(configs.from_json(json.dumps(result['config'])))
-        config = configs.replace(config, {k: n for k, n in made_by.items() if k.endswith('.classes') and n})
+        if classes := {k: n for k, n in made_by.items() if k.endswith('.classes') and n}:
+            config = configs.replace(config, classes)
     return Measured(
         row=row,
         written=scales.config(row, row.scale) if row.scale else config,

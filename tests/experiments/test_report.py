@@ -34,6 +34,8 @@ from transformer.nn import cost
 from transformer.tasks import bootstrap
 from transformer.tasks.translation import bleu
 
+pytestmark = pytest.mark.usefixtures('all_resamples')
+
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
 # Row, seed, perplexity, BLEU and how many of the translations are wrong.
 REACHED = [

@@ -5,6 +5,8 @@ import pytest
 
 from transformer.tasks import bootstrap
 
+pytestmark = pytest.mark.usefixtures('all_resamples')
+
 
 def test_draws_are_examples_with_replacement():
     first, again = (np.stack(list(bootstrap.draws(50))) for _ in range(2))

@@ -205,8 +205,9 @@ def _names_besides(field: dataclasses.Field, values: Mapping[str, object]) -> tu
 
 def _lists_names(field: dataclasses.Field, value: object, values: Mapping[str, object]) -> bool:
     """Returns whether a value lists such names."""
-    name = rf'({"|".join(_names_besides(field, values)) or "(?!)"})(\[[^\]]*\])?'
-    return bool(re.fullmatch(f'{name}(,{name})*', str(value)))
+    names = _names_besides(field, values)
+    name = rf'({"|".join(names)})(\[[^\]]*\])?'
+    return bool(names and re.fullmatch(f'{name}(,{name})*', str(value)))
 
 
 def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object], hint: str = '') -> None:

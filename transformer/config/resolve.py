@@ -75,9 +75,11 @@ def read_values(changes: Mapping[str, object]) -> dict[str, object]:
 
 def _resolve(values: dict[str, object]) -> Config:
     check_meaning(OPTIONS, values)
-    groups = {group.name: group.type for group in dataclasses.fields(Config)}
-    options_of = lambda group: {PARTS[k][1]: v for k, v in values.items() if PARTS[k][0] == group}
-    raw = Config(**{name: group(**options_of(name)) for name, group in groups.items()})
+    options = {group.name: {} for group in dataclasses.fields(Config)}
+    for key, value in values.items():
+        group, name = PARTS[key]
+        options[group][name] = value
+    raw = Config(**{group.name: group.type(**options[group.name]) for group in dataclasses.fields(Config)})
     resolved = dataclasses.replace(
         raw, model=_derive_model(raw), data=_derive_data(raw), train=_derive_train(raw)
     )

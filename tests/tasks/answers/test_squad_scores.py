@@ -11,6 +11,8 @@ import pytest
 from transformer.config import ConfigError
 from transformer.tasks.answers import squad_scores
 
+pytestmark = pytest.mark.usefixtures('all_resamples')
+
 DEV = (
     pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none'))
     / 'family/question_answering/squad_v11_dev/dev-v1.1.rebuilt.json'

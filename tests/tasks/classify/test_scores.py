@@ -10,6 +10,8 @@ import pytest
 from transformer.tasks import confusion
 from transformer.tasks.classify import scores
 
+pytestmark = pytest.mark.usefixtures('all_resamples')
+
 GOLD = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
 PREDICTED = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 0])
 

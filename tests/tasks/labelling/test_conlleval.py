@@ -10,6 +10,8 @@ import pytest
 from transformer.tasks.labelling import conlleval
 from transformer.tasks.labelling.conlleval import Chunks
 
+pytestmark = pytest.mark.usefixtures('all_resamples')
+
 # What conlleval (perl, 2004-01-26) prints of the tags that `corpora` makes. Of each scheme: `each`, for each
 # corpus, its tokens, its gold, predicted and correct chunks, and the accuracy; `all`, the same of all corpora
 # in one file, with precision, recall and F1; `types`, precision, recall, F1 and predicted chunks of each type
