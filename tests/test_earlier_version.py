@@ -31,6 +31,7 @@ def earlier(unpacked, tmp_path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(unpacked, tmp_path / 'earlier'))
 
 
+@pytest.mark.usefixtures('all_resamples')
 def test_evaluate_finds_the_same_scores(earlier):
     before = Run.open(earlier / 'run').result()['scores']
     shutil.rmtree(earlier / 'text')

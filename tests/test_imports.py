@@ -1,6 +1,7 @@
 """The architecture: the imports that each file may have, and the fences around some libraries."""
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -68,15 +69,21 @@ def files(*folders: str) -> list[pathlib.Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob('*.py'))]
 
 
-def imported(path: pathlib.Path) -> set[str]:
+@functools.cache
+def nodes_of(path: pathlib.Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
+def imported(path: pathlib.Path) -> frozenset[str]:
     """Returns the modules that a file imports, `from a import b` as a.b."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f'{node.module}.{alias.name}' for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def room(path: pathlib.Path) -> str:
@@ -151,7 +158,7 @@ def test_what_takes_long_to_import_waits_until_it_is_used():
 
 def test_collectives_are_named_in_parallel_alone():
     for path in [*files('transformer', 'experiments'), ROOT / 'run.py']:
-        nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Attribute)]
+        nodes = [n for n in nodes_of(path) if isinstance(n, ast.Attribute)]
         names = {n.attr for n in nodes if ast.unparse(n).startswith('jax.')}
         if path.name != 'parallel.py':
             assert not names & COLLECTIVES, path
@@ -175,8 +182,8 @@ ORDINARY = {'words'}
 
 
 def strings_of(path: pathlib.Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    nodes = (node for node in nodes_of(path) if isinstance(node, ast.Constant))
+    return {node.value for node in nodes if isinstance(node.value, str)}
 
 
 def test_a_task_touches_its_folder_and_its_line_alone():

@@ -1,4 +1,4 @@
-"""Measures the paper's noise, predicts its perplexities, counts what omissions cost.
+"""Measures the paper's noise, predicts its perplexities, and prices omissions.
 
     python -m experiments.evidence noise
     python -m experiments.evidence predict

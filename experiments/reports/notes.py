@@ -9,7 +9,7 @@ from experiments.reports import columns, differences, printed, results
 from experiments.reports.differences import Correlation
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
-from experiments.tables.table import values_of
+from experiments.tables.table import Measure, values_of
 
 # Paths of scores that are means over tokens.
 PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
@@ -168,12 +168,15 @@ def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
 
 def _without_score(comparison: Comparison) -> Iterator[str]:
     """Yields the finished runs without a score that others have, such as an infinite perplexity."""
+    own = {one.name: one.path for one in comparison.table.measures if isinstance(one, Measure)}
     counted = [run for row in comparison.rows for run in row.counted]
     for measure in (score.measure for score in comparison.scores):
         values = {run.name: measure.value(run.scores(comparison.table.split)) for run in counted}
         without = [name for name, value in values.items() if value is None]
         if 0 < len(without) < len(values):
             yield f'Ended without a finite {measure.heading}, and so not counted in it: {", ".join(without)}'
+        elif without and measure.heading in own:
+            yield f'No run has {measure.heading} ({own[measure.heading]}) on {comparison.table.split}'
 
 
 def _missing(comparison: Comparison) -> Iterator[str]:

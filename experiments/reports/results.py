@@ -170,7 +170,7 @@ def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
     Raises:
       ConfigError: the run was made by another config, or its result is damaged.
     """
-    if not (run.folder / 'result.json').exists():
+    if not runs.has_result(run.folder):
         return None
     result, made_by = _read(run.folder, split)
     wanted = configs.replace(config, {'train.seed': run.seed})
@@ -233,8 +233,8 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
 
 def read_finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     """Reads the result.json of a training with scores of a split, and its config."""
-    if not (folder / 'result.json').exists():
-        raise ConfigError(f'{folder}: holds no result.json; a training writes one at its end')
+    if not runs.has_result(folder):
+        raise ConfigError(f'{folder}: holds no result.json of a training, which writes one at its end')
     result, config = _read(folder, split)
     if split not in result['scores']:
         there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'

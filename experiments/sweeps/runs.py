@@ -135,7 +135,7 @@ def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
     names = {row.name for row in tables.rows(sweep.table)}
     removed = [(row, seed) for row, seed in sweep.runs if row not in names]
     for row, seed in removed:
-        if (workdir / f'{row}-seed{seed}' / 'result.json').exists():
+        if has_result(workdir / f'{row}-seed{seed}'):
             raise ConfigError(
                 f'{workdir}: the table {sweep.table} no longer has the row {row}, which was trained there; '
                 'put the row back, or remove its folders'
@@ -189,7 +189,7 @@ def set_aside(sweep: Sweep, run: SweepRun) -> pathlib.Path | None:
       The folder's new place, or None if no folder was moved.
     """
     folder = epath.Path(run.folder)
-    if not (folder / 'config.json').exists() or (folder / 'result.json').exists():
+    if not (folder / 'config.json').exists() or has_result(folder):
         return None
     [row] = tables.rows(sweep.table, run.row)
     config = scales.config(row, sweep.scale, sweep.different | {'train.seed': run.seed})
@@ -247,6 +247,12 @@ def is_done(run: SweepRun) -> bool:
     if not (run.folder / 'result.json').exists():
         return False
     return _last_exit(run)[0] == 0 if run.file('json').exists() else _has_own_result(run)
+
+
+def has_result(folder: pathlib.Path | epath.Path) -> bool:
+    """Returns whether a training has ended in a folder. Evaluations before its end write result.json, too."""
+    file = folder / 'result.json'
+    return file.exists() and 'config' in read_json(file, ())
 
 
 def _has_own_result(run: SweepRun) -> bool:

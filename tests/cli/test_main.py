@@ -1202,6 +1202,20 @@ def test_pairs_before_a_wrong_line_keep_their_scores(capfd, trained, tmp_path):
     assert len((tmp_path / 'scores').read_text().splitlines()) == 2
 
 
+def test_a_home_folder_in_a_value_is_expanded(monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    words = ['--workdir=~/w', '--config.data.dir=~/d', '--init_from=text=~/t']
+    call = calls.parse(['run.py', 'train', *words])
+    assert call.flags.workdir == f'{tmp_path}/w' and call.changes['data.dir'] == f'{tmp_path}/d'
+    assert call.flags.init_from == [f'text={tmp_path}/t']
+    assert calls.parse(['run.py', 'config', '--workdir=a~/b']).flags.workdir == 'a~/b'
+
+
+def test_a_misspelled_option_of_the_search_names_it():
+    with pytest.raises(ConfigError, match='did you mean --beam[?]'):
+        calls.parse(['run.py', 'evaluate', '--beams=1'])
+
+
 def test_help_names_every_command(capsys):
     assert run.main(['run.py', '--help']) == 0
     out = capsys.readouterr().out

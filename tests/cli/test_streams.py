@@ -2,12 +2,14 @@
 
 import concurrent.futures
 import errno
+import gc
 import gzip
 import io
 import logging
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -387,12 +389,42 @@ def test_a_full_disk_under_what_is_printed_is_named(capsys, monkeypatch):
     assert f'{os.devnull}: No space left' in capsys.readouterr().err
 
 
+def test_an_interrupt_that_a_callback_loses_stops_the_program(capsys):
+    def lose(phase, info):
+        gc.callbacks.remove(lose)
+        signal.raise_signal(signal.SIGINT)
+
+    def program():
+        gc.callbacks.append(lose)
+        gc.collect()
+        time.sleep(20)
+
+    hook = sys.unraisablehook
+    assert exit_status(program) == 130
+    assert capsys.readouterr().err == 'stopped\n' and sys.unraisablehook is hook
+
+
 def test_another_runtime_error_is_no_lack_of_memory():
     def fails():
         raise RuntimeError('a bug')
 
     with pytest.raises(RuntimeError, match='a bug'):
         exit_status(fails)
+
+
+def test_the_first_program_is_compiled_without_a_line_and_can_be_refused(capsys):
+    """While no line has arrived, a text that nobody wrote is answered; it can lack a prefix."""
+    seen = []
+
+    def answer(texts, first=0, on_done=None):
+        seen.append(texts)
+        if texts == ['.']:
+            raise ConfigError('no prefix')
+        return [[Hypothesis(text, 0.0)] for text in texts]
+
+    output = io.BytesIO()
+    assert streams.write(answer, [['p: a']], output, arrives=lambda seconds: False) == 0
+    assert seen == [['.'], ['p: a']] and output.getvalue() == b'p: a\n'
 
 
 def test_numpy_arrays_have_a_row_for_each_text():

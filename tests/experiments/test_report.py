@@ -128,6 +128,18 @@ def cells(out: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
 
 
+def test_an_evaluation_before_the_end_of_a_training_is_no_result(workdir, capsys):
+    before = cells(shown(workdir, capsys, '--format=markdown'))
+    file = workdir / 'A1-seed2' / 'result.json'
+    file.write_text(json.dumps({'scores': {'dev': json.loads(file.read_text())['scores']['dev']}}))
+    after = cells(shown(workdir, capsys, '--format=markdown'))
+    assert before['A1']['BLEU ours'].endswith('(2)') and after['A1']['BLEU ours'].endswith('(1)')
+    assert {row: cell for row, cell in after.items() if row != 'A1'}.keys() == before.keys() - {'A1'}
+    assert report.main(['report', str(workdir / 'A1-seed1'), str(file.parent), '--split=dev']) == 2
+    assert 'A1-seed2: holds no result.json of a training' in capsys.readouterr().err
+    assert not runs.has_result(file.parent) and runs.has_result(workdir / 'A1-seed1')
+
+
 def test_the_numbers(rendered, capsys):
     out = rendered('markdown', capsys)
     found = cells(out)
@@ -765,6 +777,11 @@ def test_a_table_with_another_measure(workdir, capsys, monkeypatch):
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['A1']['chrF ours'] == f'51.5 ±{statistics.stdev([51, 52]):.1f} (2)'
     assert not {'PPL', 'PPL ours', 'BLEU', 'p sentences', 'chrF'} & set(cells(out)['A1'])
+    # A path that no run has, such as a mistyped one, is noted.
+    mistyped = chrf._replace(name='F', path='bleu.chrff.score')
+    monkeypatch.setitem(tables.TABLES, '3', tables.Table(rows, 'dev', (chrf, mistyped)))
+    noted = shown(workdir, capsys, '--format=markdown')
+    assert 'No run has F (bleu.chrff.score) on dev' in noted and 'No run has chrF' not in noted
     # A table can also name a task's measure.
     monkeypatch.setitem(tables.TABLES, '3', tables.Table(rows, 'dev', ('chrf', 'perplexity')))
     named = cells(shown(workdir, capsys, '--format=markdown'))['A1']

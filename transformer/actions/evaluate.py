@@ -98,8 +98,8 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
     fields = task_of(run.config).reading(run.config).fields
     if not fields.keys() <= flags.keys():
         raise ConfigError(
-            f'{run.folder}: its examples have {" and ".join(fields)}: use --config.data.test=NAME, with its '
-            'data.dir'
+            f'{run.folder}: its examples have {" and ".join(fields)}: use evaluate with '
+            '--config.data.test=NAME and its data.dir'
         )
     if set(paths) != set(fields):
         needed, given = (' '.join(flags[name] for name in names) for names in (fields, paths))

@@ -53,7 +53,7 @@ FLAGS = {
     'checkpoint': Flag(
         str,
         'scored',
-        'scored (what the training scored: the average if there is one, else train.scored), best (on dev), '
+        'scored (what the training scored: its average if it made one, else train.scored), best (on dev), '
         'latest, average, or a step',
         'NAME',
     ),

@@ -79,7 +79,10 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     """Parses a call of a program."""
     # A program with a default for --config reads the file itself.
     with_config = 'config' in program.flags and program.flags['config'].default is None
-    rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
+    # Shells leave ~ alone after `--flag=`.
+    home = f'={os.path.expanduser("~")}'
+    words = [re.sub('=~(?=/|$)', lambda _: home, word) if word[:1] == '-' else word for word in argv[1:]]
+    rest, changes = _split(words) if with_config else (words, {})
     values = _define(program.flags)
     try:
         words = values([argv[0], *rest])[1:]
@@ -129,7 +132,8 @@ def _flag_hint(name: str, program: Program, with_config: bool) -> str:
     if with_config and name in OURS:
         keys = OURS[name].split(' or ')
     near = [f'--config.{key}=VALUE' for key in keys]
-    near = near or [f'--{flag}' for flag in difflib.get_close_matches(name, program.flags, n=1)]
+    known = [*program.flags, *_DECODING] if with_config else program.flags
+    near = near or [f'--{flag}' for flag in difflib.get_close_matches(name, known, n=1)]
     return f'; did you mean {" or ".join(near)}?' if near else ''
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 
 from absl import flags
@@ -68,6 +69,7 @@ def exit_status(program: Callable[[], int]) -> int:
       The program's status; 2 after such an error, 130 after Ctrl-C, 141 if the reader of the output has
       ended.
     """
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt_later
     try:
         status = program()
         # If buffered output cannot be written, the error is raised here and not when Python ends.
@@ -101,6 +103,16 @@ def exit_status(program: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt_later(lost) -> None:
+    """Sends Ctrl-C again if it was lost, as in JAX's callback of the garbage collector."""
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def lack_of_memory(error: MemoryError | RuntimeError) -> str | None:

@@ -265,8 +265,8 @@ def _write_split(
     progress(split, total, total)
     if not count:
         limit = f' (above data.max_len={data.max_len} pieces)' if 'long' in report.counts else ''
-        left_out = manifests.drops_text(report.counts) + limit
-        raise ConfigError(f'data.{split}: no example is left; left out {left_out}')
+        why = f'; left out {manifests.drops_text(report.counts)}{limit}' if report.counts else ''
+        raise ConfigError(f'data.{split}: no example is left{why or f" in {getattr(data, split)}"}')
     stored = {name: field for name, field in reading.fields.items() if field.shape is None}
     ends = {name: np.fromfile(folder / f'{split}.{name}_offsets.bin', '<i8')[-1] for name in stored}
     tokens = {f'{name}_tokens': int(end) for name, end in ends.items()}

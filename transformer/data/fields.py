@@ -26,15 +26,17 @@ class Example(NamedTuple):
       values: each field's value, in the form of its type.
       files: the file that each field's value was read from.
       line: the line where the texts begin, or the number of the row in its file.
+      unit: what `line` counts; '' if a file has one row.
     """
 
     values: dict[str, Any]
     files: dict[str, str]
     line: int
+    unit: str = 'line'
 
     def place(self, name: str) -> str:
         """Names the file and line of a field's value, for errors."""
-        return f'{self.files[name]}: line {self.line}'
+        return f'{self.files[name]}: {self.unit} {self.line}' if self.unit else self.files[name]
 
 
 @runtime_checkable

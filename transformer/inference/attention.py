@@ -1,5 +1,6 @@
 """A trained model's attention weights in one sentence, per piece and per word."""
 
+import codecs
 import functools
 import re
 import unicodedata
@@ -17,6 +18,7 @@ from transformer.tokens import Batch, Tokens
 
 START_MARK = '·'  # in figures, the start token
 BLANK = '␣'  # in figures, a word that is only blanks
+_BYTE = re.compile('<0x([0-9A-F]{2})>')  # a piece of a character that the vocabulary lacks
 # The three kinds of attention (§3.2.3).
 ENCODER_SELF_ATTENTION = 'encoder self-attention'
 CROSS_ATTENTION = 'encoder-decoder attention'
@@ -112,6 +114,13 @@ def has_word(pieces: Sequence[str], word: str) -> bool:
     return any(known == word for known, _ in words_of(pieces))
 
 
+def check_word(flag: str, word: str | None, pieces: Sequence[str]) -> None:
+    """Raises ConfigError if a sentence's pieces do not contain the word that a flag gives."""
+    if word is not None and not has_word(pieces, word):
+        words = ' '.join(known for known, _ in words_of(pieces))
+        raise ConfigError(f'--{flag}={word}: not a word of {words!r}')
+
+
 def places(pieces: Sequence[str], word: str) -> list[int]:
     """Returns the places of a word's pieces in a sentence that contains it, at its first occurrence."""
     return next(where for known, where in words_of(pieces) if known == word)
@@ -128,15 +137,33 @@ def _is_part(character: str) -> bool:
     return bool(re.match(r'\w', character)) or unicodedata.category(character or ' ').startswith('M')
 
 
+def _with_characters(pieces: Sequence[str]) -> list[str]:
+    """Writes characters in place of their bytes (pieces such as <0xC3>): at the first byte, '' at others."""
+    written, begun, decoder = [], 0, codecs.getincrementaldecoder('utf-8')('replace')
+    for i, piece in enumerate(pieces):
+        byte = _BYTE.fullmatch(piece)
+        if byte is None:
+            decoder.reset()
+            written.append(piece)
+            continue
+        if not decoder.getstate()[0]:
+            begun = i
+        written.append('')
+        written[begun] += decoder.decode(bytes.fromhex(byte[1]))
+    return written
+
+
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     """Splits pieces into words, each with the places of its pieces.
 
     A word begins at "▁", at punctuation and after it, but not after an apostrophe.
     """
     words: list[tuple[str, list[int]]] = []
-    for i, piece in enumerate(pieces):
-        apart = piece.startswith('▁') or not _is_part(piece[:1]) or not words
-        if apart or not (words[-1][0][-1:] in ('', "'", '’') or _is_part(words[-1][0][-1])):
+    for i, piece in enumerate(_with_characters(pieces)):
+        apart = piece.startswith('▁') or not _is_part(piece[:1])
+        open_before = words and (words[-1][0][-1:] in ('', "'", '’') or _is_part(words[-1][0][-1]))
+        # An empty piece is the rest of a character.
+        if not words or (piece and (apart or not open_before)):
             words.append(('', []))
         word, where = words[-1]
         words[-1] = word + piece.lstrip('▁'), [*where, i]

@@ -14,6 +14,7 @@ import toys
 
 import transformer
 from transformer import config as configs
+from transformer import tasks
 from transformer.cli import main as run
 from transformer.config import ConfigError
 from transformer.data.arrays import Dense
@@ -134,6 +135,20 @@ def test_a_file_in_another_code_is_told_as_such(tmp_path):
     (tmp_path / 'x.json').write_text('{"data": []}', encoding='utf-16')
     with pytest.raises(ConfigError, match='x.json: is UTF-16'):
         list(squad._questions(tmp_path / 'x.json'))
+
+
+def test_a_wrong_answer_is_named_by_the_number_of_its_question(tmp_path):
+    write(tmp_path)
+    content = json.loads((tmp_path / 'dev.json').read_text())
+    second = [qa for part in content['data'] for p in part['paragraphs'] for qa in p['qas']][1]
+    second['answers'][0]['answer_start'] += 1
+    (tmp_path / 'dev.json').write_text(json.dumps(content))
+    config = toys.config_of(
+        tmp_path, train__task='answers', data__source='squad', data__train='train.json',
+        data__dev='dev.json', data__test='test.json', answers__stride=8, data__row_len=48,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r'dev\.json: question 2: the answer'):
+        tasks.prepare(config, tmp_path / 'cache')
 
 
 def test_questions_need_an_answer_unless_they_can_have_none(trained):

@@ -461,6 +461,16 @@ def test_classes_are_named_and_none_is_empty_in_training(animals, tmp_path):
         tasks.prepare(config, tmp_path / 'cache')
 
 
+def test_errors_about_folders_name_the_file_or_the_slice(animals, tmp_path):
+    (animals / 'dev' / 'bird').mkdir()
+    (animals / 'dev' / 'cat' / 'a.png').rename(animals / 'dev' / 'bird' / 'a.png')
+    with pytest.raises(ConfigError, match=r"^dev/bird/a\.png: 'bird' is not among"):
+        tasks.prepare(animals_config(animals), tmp_path / 'cache')
+    sliced = animals_config(animals, **{'data.dev': 'train[:1%]'})
+    with pytest.raises(ConfigError, match=r'data\.dev: no PNG.*/train/<class>/\[:1%\]'):
+        tasks.prepare(sliced, tmp_path / 'cache')
+
+
 def test_generated_pictures_are_what_their_facts_say():
     """The largest object's colour is in the picture, where the facts say that it is."""
     objects = pictures.draw_objects('dev', 0)

@@ -287,6 +287,7 @@ def test_evalbs_own_files(name, parameters, expected, capsys):
     assert found == right
 
 
+@pytest.mark.usefixtures('all_resamples')
 def test_the_command_evalb(tmp_path, capsys):
     gold, test, other = (tmp_path / name for name in ('gold', 'test', 'other'))
     gold.write_text(f'{GOLD}\n' * 30)

@@ -198,6 +198,19 @@ def test_the_first_prefix_for_a_command_is_used(trained, monkeypatch):
     assert writer.translate(model, texts) == expected
 
 
+def test_lines_with_a_prefix_of_their_own_need_none_of_the_command(trained, monkeypatch):
+    model, _ = restore.load(trained)
+    model = model._replace(config=configs.replace(model.config, {'text_to_text.prefix': 'reverse'}))
+    echo = lambda trained, prompts: [[Hypothesis(prompt, 0.0)] for prompt in prompts]
+    monkeypatch.setattr(writer, 'hypotheses', echo)
+    assert writer.translate(model, ['reverse: old dog', 'reverse: cat']) == [
+        'reverse: old dog',
+        'reverse: cat',
+    ]
+    with pytest.raises(ConfigError, match="text_to_text.prefix has 'reverse'"):
+        writer.translate(model, ['reverse: old dog', 'cat'])
+
+
 def test_a_run_of_one_data_set(folder, tmp_path, capfd):
     """It needs no column of names, reads a user's two files, and refuses commands without their prefix."""
     own = toys.trained(config_of(folder, **ONE), tmp_path / 'run', evaluate=False)
@@ -208,8 +221,8 @@ def test_a_run_of_one_data_set(folder, tmp_path, capfd):
     assert {'rouge1', 'loss'} <= entry.keys() and not {'sets', 'right'} & entry.keys()
     capfd.readouterr()
     assert run.main(['run.py', 'answer', f'--workdir={own.folder}', f'--input={tmp_path / "x"}']) == 2
-    err = capfd.readouterr().err
-    assert err.count('\n') == 1 and 'text_to_text.prefix' in err and 'summarise' in err
+    _, line = capfd.readouterr().err.splitlines()  # the first names the checkpoint
+    assert line.startswith('error: answer: ') and 'text_to_text.prefix' in line and 'summarise' in line
 
 
 ONE = {'text_to_text__prefix': 'summarise', 'data__columns': 'source=text,target=short'}

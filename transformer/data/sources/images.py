@@ -160,7 +160,7 @@ def row(
         if image is not None and image.shape != field.shape:
             pixels = image[..., 0] if image.shape[-1] == 1 else image
             values[name] = _resize(PIL.Image.fromarray(pixels), field)
-    return Example(values, dict(names), number)
+    return Example(values, dict(names), number, 'image')
 
 
 def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
@@ -173,7 +173,7 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         for number, path in enumerate(filter(None, turns), 1):
             names = dict.fromkeys(reading.fields, str(path.relative_to(data.dir)))
             image = read_or_none(data, functools.partial(read, path, size))
-            yield row(reading, image, path.parent.name, names, number)
+            yield row(reading, image, path.parent.name, names, number)._replace(unit='')
 
 
 def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
@@ -240,7 +240,7 @@ def _images_of(data: Data, entry: Entry, split: str) -> tuple[dict[str, list[epa
             (images if is_image else skipped).append(file)
         by_class[path.name] = images[entry.part(len(images))]
     if not any(by_class.values()):
-        raise ConfigError(f'data.{split}: no {", ".join(FORMATS)} in {folder}/<class>/')
+        raise ConfigError(f'data.{split}: no {", ".join(FORMATS)} in {folder}/<class>/{entry.suffix}')
     return by_class, skipped
 
 

@@ -17,7 +17,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         path = entries.find(data, entry.name, split)
         names = dict.fromkeys(reading.fields, str(path.relative_to(entries.root(data))))
         for number, values in entry.numbered(list(_questions(path))):
-            yield Example(values, names, number)
+            yield Example(values, names, number, 'question')
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:

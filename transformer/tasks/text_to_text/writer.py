@@ -16,20 +16,26 @@ WORDS = {'summarise': ('summarise', 'summarize'), 'answer': ('answer',), 'transl
 def verb_of(command: str) -> Callable[..., list[list[Hypothesis]]]:
     """Makes the verb that puts a command's prefix before each text, with options as for `hypotheses`.
 
-    A text that begins with a prefix of the model keeps it. Of several prefixes for a command, the model's
+    A text that begins with any prefix of the model keeps it. Of several prefixes for a command, the model's
     first is used.
     """
 
     def verb(trained: Trained, texts: Iterable[str], **options) -> list[list[Hypothesis]]:
-        """Raises ConfigError if the model was trained without a prefix for the command."""
+        """Raises ConfigError if the model has no prefix for the command, which a text needs."""
         prefixes = [*dict.fromkeys(trained.config.text_to_text.prefixes.values())]
         fitting = [prefix for prefix in prefixes if prefix.partition(' ')[0] in WORDS[command]]
-        if not fitting:
-            known = ', '.join(map(repr, filter(None, prefixes))) or 'none'
-            raise ConfigError(f'{command}: the model has no such prefix; text_to_text.prefix has {known}')
         ready = tuple(f'{prefix}: ' for prefix in prefixes if prefix)
-        texts = as_texts(texts, 'texts')
-        prompts = [prefixed('' if text.startswith(ready) else fitting[0], text) for text in texts]
+        prompts = as_texts(texts, 'texts')
+        for place, text in enumerate(prompts):
+            if text.startswith(ready):
+                continue
+            if not fitting:
+                known = ', '.join(map(repr, filter(None, prefixes))) or 'none'
+                raise ConfigError(
+                    f'{command}: the model has no such prefix; text_to_text.prefix has {known}, with which '
+                    'lines may begin'
+                )
+            prompts[place] = prefixed(fitting[0], text)
         return hypotheses(trained, prompts, **options)
 
     return verb

@@ -12,6 +12,7 @@ from transformer.inference.attention import (
     Attended,
     Attention,
     attention_weights,
+    check_word,
     has_word,
     one_row,
     words_of,
@@ -42,8 +43,7 @@ def attention(
     # Cut as for a search, because learned positions have no rows beyond.
     read = cut(source.encode(sentence), decode.max_source_len)
     # Before the search, which takes long.
-    if word is not None and not has_word(source.marked(read), word):
-        raise ConfigError(f'--word={word}: not a word of {sentence!r}')
+    check_word('word', word, source.marked(read))
     [translation] = translate(trained, [sentence])
     written = cut(target.encode(translation), decode.max_source_len + decode.extra_len)
     batch = {'source': one_row(read), 'target': one_row(written)}
@@ -51,8 +51,7 @@ def attention(
     if word is not None and 'encoder/self_attention' not in weights:
         raise ConfigError(f'--word={word}: the encoder of this model has no attention')
     read, written = source.marked(read), target.marked(written)
-    if target_word is not None and not has_word(written, target_word):
-        raise ConfigError(f'--target_word={target_word}: not a word of {translation!r}')
+    check_word('target_word', target_word, written)
     if word is None and has_word(read, 'it'):
         word = 'it'
     if target_word is None and word:
