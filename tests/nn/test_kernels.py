@@ -514,6 +514,7 @@ def test_the_table_has_every_choice():
         ({'model.attention': 'flash', 'model.d_v': 32}, 'model.d_k=64'),
         ({'model.attention_window': 8}, "means nothing with model.attention='full'"),
         ({'model.attention': 'local', 'model.attention_stride': 8}, 'means nothing with model.attention'),
+        ({'data.source': 'grammar', 'data.name': None, 'data.dir': ''}, "data.dir='': means nothing with"),
     ],
 )
 def test_what_a_kernel_cannot_have_is_refused(changes, said):
