@@ -56,28 +56,12 @@ def test_words_in_pieces():
     # The word that a figure draws by default is one of these, too.
     assert translated._pronoun_or_last_word(['▁Da', '▁geht', "'", 's', '.', '</s>']) == 'geht'
     # Bytes of characters that the vocabulary lacks.
-    spelled = [
-        '▁Un',
-        '▁',
-        '<0x43>',
-        'af',
-        '<0xC3>',
-        '<0xA9>',
-        '<0xE2>',
-        '<0x80>',
-        '<0x94>',
-        '<0xE6>',
-        '<0x97>',
-        '<0xA5>',
-    ]
+    lacking = [f'<0x{byte:02X}>' for byte in 'é—日'.encode()]
     words = [('Un', [0]), ('Café', [1, 2, 3, 4, 5]), ('—', [6, 7, 8]), ('日', [9, 10, 11])]
-    assert attentions.words_of(spelled) == words
-    # The first is no character; the last one has only begun.
-    assert attentions.words_of(['▁a', '<0xA9>', '▁b', '<0xC3>']) == [
-        ('a', [0]),
-        ('\ufffd', [1]),
-        ('b', [2, 3]),
-    ]
+    assert attentions.words_of(['▁Un', '▁', '<0x43>', 'af', *lacking]) == words
+    # The first byte is no character; the second only begins one, which another piece does not end.
+    words = [('a', [0]), ('\ufffd', [1]), ('b', [2, 3]), ('c', [4]), ('\ufffd', [5])]
+    assert attentions.words_of(['▁a', '<0xA9>', '▁b', '<0xC3>', '▁c', '<0xA9>']) == words
     # The second letter of a Hindi word is a vowel's mark.
     assert attentions.places(['▁हि', 'न्दी', '।'], 'हिन्दी') == [0, 1]
 
