@@ -66,9 +66,12 @@ def judge(measurements: Measurements) -> Verdict:
 
 
 def panel(ylabel: str, legend: bool | dict[str, object]) -> Panel:
+    """Makes the panel of a share by position, with a mark at the end of trained rows."""
     ends, end = range(2 * LAG, LONGEST + 1, 2 * LAG), ('end of trained rows', TRAINED)
     return curves(ends, 'position', ylabel, end=end, legend=legend, style={'linewidth': 0.8}, ylim=(0, 1.05))
 
 
 # Placed where it does not hide the fall of the curves.
-PANELS = (panel('symbols told', {'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'}),)
+PANELS = (
+    panel('symbols predicted', {'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'}),
+)

@@ -250,8 +250,12 @@ def is_done(run: SweepRun) -> bool:
 
 
 def has_result(folder: pathlib.Path | epath.Path) -> bool:
-    """Returns whether a training has ended in a folder. Evaluations before its end write result.json, too."""
-    file = folder / 'result.json'
+    """Returns whether a training has ended in a folder. Evaluations before its end write result.json, too.
+
+    Raises:
+      ConfigError: the file is damaged.
+    """
+    file = pathlib.Path(folder) / 'result.json'
     return file.exists() and 'config' in read_json(file, ())
 
 

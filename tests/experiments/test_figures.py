@@ -59,6 +59,9 @@ def test_words_in_pieces():
     lacking = [f'<0x{byte:02X}>' for byte in 'é—日'.encode()]
     words = [('Un', [0]), ('Café', [1, 2, 3, 4, 5]), ('—', [6, 7, 8]), ('日', [9, 10, 11])]
     assert attentions.words_of(['▁Un', '▁', '<0x43>', 'af', *lacking]) == words
+    # Byte-level pieces can have several bytes; a control character keeps its code.
+    pieces = ['▁<0xF0><0x9F>', '<0x98>', '<0x80>', '▁<0x0A>', 'a']
+    assert attentions.words_of(pieces) == [('😀', [0, 1, 2]), ('<0x0A>', [3]), ('a', [4])]
     # The first byte is no character; the second only begins one, which another piece does not end.
     words = [('a', [0]), ('\ufffd', [1]), ('b', [2, 3]), ('c', [4]), ('\ufffd', [5])]
     assert attentions.words_of(['▁a', '<0xA9>', '▁b', '<0xC3>', '▁c', '<0xA9>']) == words

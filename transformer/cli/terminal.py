@@ -1,5 +1,6 @@
 """Folds text to the terminal's width, and turns errors into one line and an exit status."""
 
+import functools
 import io
 import logging
 import math
@@ -69,7 +70,8 @@ def exit_status(program: Callable[[], int]) -> int:
       The program's status; 2 after such an error, 130 after Ctrl-C, 141 if the reader of the output has
       ended.
     """
-    before, sys.unraisablehook = sys.unraisablehook, _interrupt_later
+    before = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_interrupt_later, before)
     try:
         status = program()
         # If buffered output cannot be written, the error is raised here and not when Python ends.
@@ -107,12 +109,14 @@ def exit_status(program: Callable[[], int]) -> int:
         sys.unraisablehook = before
 
 
-def _interrupt_later(lost) -> None:
+def _interrupt_later(before: Callable, lost) -> None:
     """Sends Ctrl-C again if it was lost, as in JAX's callback of the garbage collector."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        threading.Timer(0.1, signal.raise_signal, [signal.SIGINT]).start()
+        # To the main thread, which can be waiting.
+        main = threading.main_thread().ident
+        threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
     else:
-        sys.__unraisablehook__(lost)
+        before(lost)
 
 
 def lack_of_memory(error: MemoryError | RuntimeError) -> str | None:

@@ -18,7 +18,7 @@ from transformer.tokens import Batch, Tokens
 
 START_MARK = '·'  # in figures, the start token
 BLANK = '␣'  # in figures, a word that is only blanks
-_BYTE = re.compile('<0x([0-9A-F]{2})>')  # a piece of a character that the vocabulary lacks
+_BYTES = re.compile('(▁?)((?:<0x[0-9A-F]{2}>)+)')  # a piece of a character that the vocabulary lacks
 # The three kinds of attention (§3.2.3).
 ENCODER_SELF_ATTENTION = 'encoder self-attention'
 CROSS_ATTENTION = 'encoder-decoder attention'
@@ -62,7 +62,7 @@ def _intermediates(config: Config, params: Params, batch: Batch):
 def attention_weights(
     config: Config, params: Params, batch: Batch
 ) -> dict[str, Float[np.ndarray, 'N H Q K']]:
-    """Computes what `weights_of_rows` does, for the first row of a batch."""
+    """Computes the weights of each kind of attention for the first row of a batch, as `weights_of_rows`."""
     return {kind: weights[:, 0] for kind, weights in weights_of_rows(config, params, batch).items()}
 
 
@@ -141,15 +141,17 @@ def _with_characters(pieces: Sequence[str]) -> list[str]:
     """Writes characters in place of their bytes (pieces such as <0xC3>): at the first byte, '' at others."""
     written, begun, decoder = [], 0, codecs.getincrementaldecoder('utf-8')('replace')
     for i, piece in enumerate(pieces):
-        byte = _BYTE.fullmatch(piece)
-        if byte is None:
+        coded = _BYTES.fullmatch(piece)
+        if coded is None or coded[1]:
             decoder.reset()
+        if coded is None:
             written.append(piece)
             continue
         if not decoder.getstate()[0]:
             begun = i
-        written.append('')
-        written[begun] += decoder.decode(bytes.fromhex(byte[1]))
+        written.append(coded[1])
+        text = decoder.decode(bytes.fromhex(re.sub('<0x|>', '', coded[2])))
+        written[begun] += text if text.isprintable() else coded[2]
     return written
 
 

@@ -207,6 +207,8 @@ def test_lines_with_a_prefix_of_their_own_need_none_of_the_command(trained, monk
         'reverse: old dog',
         'reverse: cat',
     ]
+    # Parts are joined, as in training; a blank line needs no prefix.
+    assert writer.translate(model, ['reverse: old\tdog', ' ']) == ['reverse: old dog', ' ']
     with pytest.raises(ConfigError, match="text_to_text.prefix has 'reverse'"):
         writer.translate(model, ['reverse: old dog', 'cat'])
 

@@ -79,7 +79,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
         fetched = source.__getitems__(range(start, min(start + _FETCHED, len(source))))
         for line, row in enumerate(fetched, start + 1):
             texts = {name: row[language].decode().replace('\n', ' ') for name, language in languages.items()}
-            yield Example(texts, names, line)
+            yield Example(texts, names, line, 'row')
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:

@@ -21,21 +21,21 @@ def verb_of(command: str) -> Callable[..., list[list[Hypothesis]]]:
     """
 
     def verb(trained: Trained, texts: Iterable[str], **options) -> list[list[Hypothesis]]:
-        """Raises ConfigError if the model has no prefix for the command, which a text needs."""
+        """Raises ConfigError if a text needs a prefix for the command, and the model has none."""
         prefixes = [*dict.fromkeys(trained.config.text_to_text.prefixes.values())]
         fitting = [prefix for prefix in prefixes if prefix.partition(' ')[0] in WORDS[command]]
         ready = tuple(f'{prefix}: ' for prefix in prefixes if prefix)
         prompts = as_texts(texts, 'texts')
         for place, text in enumerate(prompts):
-            if text.startswith(ready):
-                continue
-            if not fitting:
+            # Nothing is read of a blank line.
+            needs_none = text.startswith(ready) or not text.strip()
+            if not needs_none and not fitting:
                 known = ', '.join(map(repr, filter(None, prefixes))) or 'none'
                 raise ConfigError(
-                    f'{command}: the model has no such prefix; text_to_text.prefix has {known}, with which '
-                    'lines may begin'
+                    f'{command}: the model has no such prefix; text_to_text.prefix has {known}; lines that '
+                    'begin with one of its prefixes are read as they are'
                 )
-            prompts[place] = prefixed(fitting[0], text)
+            prompts[place] = prefixed('' if needs_none else fitting[0], text)
         return hypotheses(trained, prompts, **options)
 
     return verb
