@@ -481,7 +481,8 @@ def test_a_corrected_row_begins_anew_and_what_was_begun_is_moved_aside(tmp_path,
         assert (workdir / 'base-seed1' / 'checkpoints' / '5').exists()
         shutil.copytree(moved, workdir / 'A-seed1')
     # What was finished stays where it is.
-    (workdir / 'A-seed1' / 'result.json').write_text('{}')
+    config = (workdir / 'A-seed1' / 'config.json').read_text()
+    (workdir / 'A-seed1' / 'result.json').write_text(f'{{"config": {config}}}')
     assert sweep.main(argv) == 1
     assert (workdir / 'A-seed1').exists() and not (workdir / 'A-seed1.superseded-3').exists()
 
