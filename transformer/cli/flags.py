@@ -30,7 +30,7 @@ class Command(NamedTuple):
       options: the config options that it takes, by name or by prefix, such as `decode.`; '' means all.
       words: the names of its arguments. With "..." in the last name, it takes any number of them.
       note: the end of its help.
-      own: flags whose help differs from that of other commands' flags with the same names.
+      own: flags that have another meaning in another command.
     """
 
     summary: str

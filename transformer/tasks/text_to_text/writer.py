@@ -27,7 +27,7 @@ def verb_of(command: str) -> Callable[..., list[list[Hypothesis]]]:
         ready = tuple(f'{prefix}: ' for prefix in prefixes if prefix)
         prompts = as_texts(texts, 'texts')
         for place, text in enumerate(prompts):
-            # Nothing is read of a blank line.
+            # The answer to a blank line is empty.
             needs_none = text.startswith(ready) or not text.strip()
             if not needs_none and not fitting:
                 known = ', '.join(map(repr, filter(None, prefixes))) or 'none'
