@@ -27,6 +27,8 @@ if PLATFORM == 'cuda':
     os.environ['NVIDIA_TF32_OVERRIDE'] = '0'
     # Several processes share the GPU.
     os.environ['XLA_PYTHON_CLIENT_PREALLOCATE'] = 'false'
+# It puts the cache's path into the names of programs, which processes with folders of their own share here.
+os.environ['JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES'] = 'none'
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
@@ -45,6 +47,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 RESAMPLES = bootstrap.RESAMPLES
 # Of a process of pytest, in bytes, beyond which it forgets compiled programs.
 MOST_MEMORY = 2 * 2**30
+# Of compiled programs that pytest keeps, in bytes.
+MOST_PROGRAMS = 2**30
 
 # The longest files start first, so that two processes end together.
 LONG = (
@@ -71,17 +75,21 @@ def pytest_runtest_setup(item):
         pytest.skip('needs JAX_PLATFORMS=cpu')
 
 
+def pytest_configure(config):
+    if 'PYTEST_XDIST_WORKER' not in os.environ:
+        programs = config.cache.mkdir('programs')
+        if sum(file.stat().st_size for file in programs.iterdir()) > MOST_PROGRAMS:
+            shutil.rmtree(programs)
+
+
 @pytest.fixture(scope='session', autouse=True)
-def _own_cache(tmp_path_factory):
+def _own_cache(request, tmp_path_factory):
     # Reads XLA_FLAGS now: some tests set others for processes that they start.
     jax.devices()
     cache = tmp_path_factory.mktemp('cache')
     os.environ['TRANSFORMER_CACHE'] = str(cache)
-    # Many tests compile the same program, in all processes of pytest.
-    base = tmp_path_factory.getbasetemp()
-    programs = (base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base) / 'programs'
-    programs.mkdir(exist_ok=True)
-    (cache / 'programs').symlink_to(programs)
+    # Many tests compile the same program, in all processes of pytest and again when it is called again.
+    (cache / 'programs').symlink_to(request.config.cache.mkdir('programs'))
     process.keep_programs()
     # Of the terminal that pytest runs in, which would fold the tables that tests read.
     os.environ.pop('COLUMNS', None)

@@ -136,16 +136,19 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
 
 
 @pytest.mark.parametrize(
-    ('kind', 'prng', 'devices', 'accumulate'),
+    ('kind', 'prng', 'devices', 'accumulate', 'remat'),
     # Each kind in chunks on some devices; all numbers of either over the kinds together. The kind with the
     # smallest program stands for the others where one is enough.
-    [('decoder', 'threefry', 8, 1), ('decoder', 'threefry', 1, 4)]
-    + [(kind, 'threefry', 2, 4) for kind in KINDS]
-    + [('transformer', 'rbg', 4, 2)],
+    [('decoder', 'threefry', 8, 1, False), ('decoder', 'threefry', 1, 4, False)]
+    + [(kind, 'threefry', 2, 4, kind == 'transformer') for kind in KINDS]
+    + [('decoder', 'rbg', 4, 2, True)],
 )
-def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, prng, devices, accumulate):
+def test_gradients_do_not_depend_on_devices_accumulation_and_rematerialisation(
+    use_devices, kind, prng, devices, accumulate, remat
+):
     use_devices(devices)
-    found = gradients_of(config_of(kind, prng=prng, accumulate=accumulate))
+    config = config_of(kind, prng=prng, accumulate=accumulate)
+    found = gradients_of(configs.replace(config, {'model.remat': True}) if remat else config)
     use_devices(1)
     assert_same(found, gradients_on_one_device(kind, prng))
 
@@ -208,15 +211,6 @@ def test_a_loss_that_couples_rows_couples_those_of_one_microbatch(use_devices):
     logits = np.einsum('MID,MJD->MIJ', *vectors)
     logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     assert expected[1]['loss'] == pytest.approx(-sum(np.trace(one) for one in logp), rel=1e-5)
-
-
-def test_gradients_do_not_depend_on_rematerialisation(use_devices):
-    """With rbg's keys, here. With threefry's, the test below compares a training."""
-    use_devices(2)
-    config = config_of('transformer', prng='rbg', accumulate=2)
-    found = gradients_of(configs.replace(config, {'model.remat': True}))
-    use_devices(1)
-    assert_same(found, gradients_on_one_device('transformer', 'rbg'))
 
 
 @pytest.mark.parametrize('kind', LAYERED)
