@@ -6,7 +6,7 @@ FOLDER has images.zip and the tables train.tsv, dev.tsv and test.tsv, with the c
 row for each caption (753, 113 and 125 photographs).
 
 Reached, on the 125 of test: CIDEr-D 0.194 [0.141, 0.256], BLEU-4 10.6, with the checkpoint that has the least
-loss on dev, after some 15 min of training on two CPU cores that other work shared. It writes 55 different
+loss on dev, after some 16 min of training on two CPU cores that other work shared. It writes 55 different
 sentences, most of them of dogs that run and men in shirts: so few photographs teach little more.
 """
 

@@ -7,8 +7,8 @@ FOLDER holds train.json and dev.json in the format of SQuAD. The last twentieth 
 dev.json is the test.
 
 Reached, from 3,800 questions, of the 10,570 in SQuAD's dev-v1.1: exact match 2.4 % [2.2, 2.8], F1 9.0 %
-[8.6, 9.4]. The loss of dev rises from update 400 on, from 5.0 to 8.0: so few questions do not teach a model
-from nothing.
+[8.6, 9.4]. The loss of dev is lowest at update 400, 5.0, and 8.0 at the end: so few questions do not teach
+a model from nothing.
 """
 
 from transformer.config import config_dict

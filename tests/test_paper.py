@@ -1,6 +1,7 @@
 """Numbers and rules of the paper, recomputed by hand or in numpy."""
 
 import dataclasses
+import functools
 import math
 
 import flax.linen as nn
@@ -131,11 +132,12 @@ def test_learning_rate():
 def test_adam_and_its_schedule_in_numpy():
     config = resolve(config_dict({'train.warmup_steps': 3}))
     optimizer = optim.optimizer(config)
-    params = {'w': jnp.array([1.0, -2.0])}
+    params = {'w': jnp.array([1.0, -2.0, 0.0])}
     state = optimizer.init(params)
-    w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    w, m, v = np.array([1.0, -2.0, 0.0]), np.zeros(3), np.zeros(3)
     for step in range(1, 6):
-        gradient = np.array([0.3 * step, -0.1 / step])
+        # The last is so small that epsilon matters.
+        gradient = np.array([0.3 * step, -0.1 / step, 1e-9 * step])
         updates, state = optimizer.update({'w': jnp.asarray(gradient, jnp.float32)}, state, params)
         params = {'w': params['w'] + updates['w']}
         m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
@@ -222,8 +224,10 @@ def test_xavier_uses_the_kernel_alone():
     assert float(jnp.abs(kernel).max()) == pytest.approx(math.sqrt(6 / 100), rel=1e-2)
 
 
-def test_embedding_scales_and_blanks_padding():
-    config = resolve(config_dict({'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16}))
+@pytest.mark.parametrize('added', ['sinusoidal', 'none'])
+def test_embedding_scales_and_blanks_padding(added):
+    changes = {'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16, 'model.positions': added}
+    config = resolve(config_dict(changes))
     embedding = Embedding(config.model)
     table = jax.random.normal(jax.random.key(0), (300, 16))
     found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))
@@ -307,6 +311,7 @@ def test_activations():
     np.testing.assert_allclose(swish, x / (1 + np.exp(-x)), atol=1e-6)
     inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
     np.testing.assert_allclose(gelu, x / 2 * (1 + np.tanh(inner)), atol=1e-6)
+    np.testing.assert_array_equal(layers.ACTIVATIONS['relu'](x), np.maximum(0, x))
     quick = layers.ACTIVATIONS['quick_gelu'](x)
     np.testing.assert_allclose(quick, x / (1 + np.exp(-1.702 * x)), atol=1e-6)
 
@@ -334,6 +339,28 @@ def test_dropout_keeps_the_mean():
     # Neighbours, which share a random word, fall out independently.
     gone = np.asarray(found == 0).reshape(-1)
     assert float((gone[:-1:2] & gone[1::2]).mean()) == pytest.approx(0.09, abs=0.005)
+
+
+def test_where_dropout_is():
+    """On each sub-layer's output, and on both sums of embeddings and positions (§5.4)."""
+    changes = {'model.N': 1, 'model.d_model': 16, 'model.d_ff': 8, 'model.h': 2, 'data.pieces': 300}
+    config, found = resolve(config_dict(changes)), []
+
+    def record(call, args, kwargs, context):
+        module = context.module
+        if isinstance(module, Dropout) and context.method_name == 'drawn' and module.rate:
+            found.append(('/'.join(module.path), module.rate))
+        return call(*args, **kwargs)
+
+    params, batch = models.parameter_shapes(config), jax.tree.map(jnp.asarray, models.blank(config))
+    keys = {'dropout': jax.random.key(0)}
+    apply = functools.partial(models.build(config).apply, train=True, rngs=keys)
+    with nn.intercept_methods(record):
+        jax.eval_shape(apply, {'params': params}, batch)
+    names = {'encoder': ('self_attention', 'feed_forward')}
+    names['decoder'] = ('self_attention', 'cross_attention', 'feed_forward')
+    expected = [f'{side}/layer_0/{name}_sublayer/Dropout_0' for side in names for name in names[side]]
+    assert sorted(found) == sorted((name, 0.1) for name in [*expected, 'dropout', 'dropout'])
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,9 @@ def check_table_1(found) -> None:
     for kind in layers.TYPES:
         for passes in layers.PASSES:
             records = tables.of(found['layers'], kind.name, passes)
+            one_by_one = kind.name == 'recurrent'
+            times = {'forward': 1, 'both': 2}[passes] if one_by_one else 1
+            assert [r['steps'] for r in records] == [times * r['n'] if one_by_one else 1 for r in records]
             powers = measure.exponents(records, list(kind.exponents), 'flops')
             assert powers == pytest.approx(kind.exponents, abs=0.15), (kind.name, passes)
     assert all(record['length'] == record['formula'] for record in found['paths'])

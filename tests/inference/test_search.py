@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import programs
 import pytest
+import random_models
 
 from transformer.config import config_dict, resolve
+from transformer.inference import generate
 from transformer.inference.search import (
     Hypotheses,
     Room,
@@ -23,7 +25,7 @@ from transformer.inference.search import (
     top_k,
 )
 from transformer.nn import models
-from transformer.tokens import EOS, Tokens
+from transformer.tokens import EOS, PAD, Tokens
 
 
 def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):
@@ -109,6 +111,19 @@ def test_stops_as_soon_as_nothing_can_win():
     jax.effects_barrier()
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
     assert len(steps) == 2
+
+
+def test_outputs_have_at_most_50_pieces_more_than_their_input():
+    """Here of a model that never writes the end; the end of the input counts (§6.1)."""
+    changes = {'model.N': 1, 'model.d_model': 8, 'model.d_ff': 8, 'model.h': 2, 'data.pieces': 40}
+    config = resolve(config_dict(changes | {'model.softmax_bias': True}))
+    params = programs.initialize(config, jax.random.key(0))
+    params = params | {'softmax_bias': params['softmax_bias'].at[EOS].set(-1e6)}
+    rows = random_models.rows_of([[[5, 6, EOS]], [[5, 6, 7, 8, EOS]]], 7)
+    asked = generate.Asked(config.decode, best=1, extend=False)
+    search = jax.jit(functools.partial(generate.search_rows, config, asked, 40))
+    found = search(params, jax.random.key(0), (rows, jnp.arange(2)))
+    assert (found.tokens[:, 0] != PAD).sum(axis=1).tolist() == [3 + 50, 5 + 50]
 
 
 def test_a_sentence_without_an_end_gives_what_lives():

@@ -112,11 +112,12 @@ _Search = _Beam | _Written
 def beam_search(
     step: Step, rooms: Sequence[Room], limits: Int[Array, 'B'], *, beam: int, alpha: float, best: int = 1
 ) -> Hypotheses:
-    """Runs the paper's beam search, as the released code does it.
+    """Runs the paper's beam search.
 
     Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them
     continue even if `beam` end. A sentence stops at its limit, or once no living hypothesis can beat its
-    `best` highest-scoring complete ones. If fewer than `best` are complete, living hypotheses follow.
+    `best` highest-scoring complete ones. (The released code's batch stops once none can beat any of the
+    `beam` complete ones of any sentence.) If fewer than `best` are complete, living hypotheses follow.
 
     Args:
       step: computes log p.

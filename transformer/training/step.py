@@ -108,20 +108,18 @@ def gradients(
 
     def chunk_loss(params, microbatches, indexes):
         chunk_sums = sums(params, microbatches, dropout_keys.of_microbatches(key, indexes))
-        carried = chunk_sums.pop('carried', None)
-        return chunk_sums['loss'], (chunk_sums, carried)
+        return chunk_sums['loss'], chunk_sums
 
     def add_chunk(total, chunk):
-        (_, (chunk_sums, carried)), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
-        return jax.tree.map(jnp.add, total, (gradient, chunk_sums)), carried
+        (_, chunk_sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, gradient), chunk_sums
 
     chunks = config.train.accumulate or 1
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
-    sequence = jax.tree.map(split, (batch, index))
-    first = jax.tree.map(lambda x: x[0], sequence)
-    no_sums = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1][0])
-    empty = (jax.tree.map(jnp.zeros_like, params), no_sums)
-    (gradient, total), carried = jax.lax.scan(add_chunk, empty, sequence)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    gradient, by_chunk = jax.lax.scan(add_chunk, zeros, jax.tree.map(split, (batch, index)))
+    carried = by_chunk.pop('carried', None)
+    total = jax.tree.map(lambda x: x.sum(axis=0), by_chunk)
     if carried is not None:
         total['carried'] = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), carried)
     return gradient, total

@@ -127,6 +127,19 @@ def test_rows_are_possible_and_different_at_every_scale(table, scale):
         assert len(different) == len(found)
 
 
+def test_the_parser_is_the_papers():
+    config = scales.scale_config('wsj')
+    model, decode = config.model, config.decode
+    assert (model.N, model.d_model, config.data.pieces) == (4, 1024, 16_000)
+    assert (decode.beam, decode.alpha, decode.extra_len) == (21, 0.3, 300)
+
+
+@pytest.mark.parametrize('scale', ['paper', 'grammar'])
+def test_heads_of_the_same_width_in_all_cost_the_same(scale):
+    rows = tables.rows('3', 'base,A1,A2,A3,A4')
+    assert len({cost.update_flops(scales.config(row, scale)) for row in rows}) == 1
+
+
 def test_every_table_and_scale_is_tested():
     assert {*TRANSLATION, *TREEBANKS, 'language', 'captions', 'names'} == set(scales.SCALES)
     assert {'2', '3', '4', 'further', 'omissions', 'language', 'architectures'} == set(tables.TABLES)
