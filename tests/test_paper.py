@@ -306,7 +306,7 @@ def test_the_last_normalisation(norm):
 
 
 def test_activations():
-    x = np.linspace(-3, 3, 13)
+    x = np.linspace(-8, 8, 17)
     swish, gelu = layers.ACTIVATIONS['swish'](x), layers.ACTIVATIONS['gelu_tanh'](x)
     np.testing.assert_allclose(swish, x / (1 + np.exp(-x)), atol=1e-6)
     inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
