@@ -5,10 +5,11 @@
 FOLDER holds text, a sentence or paragraph on each line: train.en, validation.en and test.en. The paper's 3.3
 billion words are of Wikipedia and books, in pieces of WordPiece; here the pieces are BPE's.
 
-The options come from the released code, with rows of 128 pieces as in the first 90 % of its updates, of which
-at most 20 are hidden. That code also predicts, from a pooled vector, whether the second of two segments
-follows the first, which here needs masked.next_sentence=1.0 and data.batching=padded. The paper's 109,482,240
-parameters contain this pooler (768² + 768); here the head for hidden pieces has as many, and 32,058 more.
+Sizes and numerics come from the released code; updates, batches and learning rate from the paper's appendix
+A.2, with rows of 128 pieces as in the first 90 % of its updates, of which at most 20 are hidden. The code
+also predicts, from a pooled vector, whether the second of two segments follows the first, which here needs
+masked.next_sentence=1.0 and data.batching=padded. The paper's 109,482,240 parameters contain this pooler
+(768² + 768); here the head for hidden pieces has as many, and 32,058 more.
 """
 
 from transformer.config import config_dict

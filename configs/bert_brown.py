@@ -5,7 +5,8 @@
 FOLDER holds the Brown corpus as brown.en: a sentence on each line, a blank line between its 500 documents.
 
 A row is a pair of texts of 128 pieces together. The model predicts 15 % of the pieces, and whether the second
-text follows the first, as half of them do. The last tenth of the lines, all fiction, is dev and test.
+text follows the first, as half of them do, but for texts of one line. The last tenth of the lines, all
+fiction, is dev and test.
 
 Reached in 48 minutes on one CPU core: 58.6 % of the pairs of test are right, and the perplexity of hidden
 pieces is 514, where their frequencies alone give about 1,000: 3,000 updates are far too few.

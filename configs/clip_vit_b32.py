@@ -4,7 +4,7 @@
 
 FOLDER holds tables of image files and texts: train.tsv, dev.tsv and test.tsv. The parameters are 87,849,216
 of the encoder of images, 63,428,096 of the encoder of texts, and the scale. The options are those of Tables
-18 and 19.
+18 and 20.
 """
 
 from transformer.config import config_dict

@@ -6,8 +6,9 @@ FOLDER holds running text: train.txt, dev.txt and test.txt. The paper's text, 40
 released. The pieces are byte-level BPE, as GPT-2's are, learned from train.txt. Padding and an unknown piece,
 which GPT-2 does not have, are two of the 50,257.
 
-The model follows the released code. The code has no training, and the paper gives no learning rate: these
-are of GPT-3 of the same size (Brown et al. 2020, appendix B and Table 2.1).
+The model follows the released code. The code has no training, and the paper gives no learning rate: the peaks
+are of GPT-3's models of about the same size (Brown et al. 2020, Table 2.1), but the rate falls to 0, not to a
+tenth.
 """
 
 from transformer.config import config_dict

@@ -1,6 +1,8 @@
 """GPT-2 XL (Radford et al. 2019), 1,557,611,200 parameters, as gpt2_small.py. Counted, not trained.
 
-python run.py --config=configs/gpt2_xl.py --config.data.dir=FOLDER
+    python run.py --config=configs/gpt2_xl.py --config.data.dir=FOLDER
+
+GPT-3's model of this size has batches of twice as many pieces.
 """
 
 from transformer.config import config_beside

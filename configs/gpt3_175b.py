@@ -3,7 +3,8 @@
     python run.py --config=configs/gpt3_175b.py --config.data.dir=FOLDER
 
 Sizes and training come from Table 2.1 and appendix B. Here all layers attend to all positions; in GPT-3
-every second one has the sparse attention of Child et al. 2019. The batch does not grow during training.
+every second one has the sparse attention of Child et al. 2019. The batch does not grow during training, the
+learning rate falls to 0 instead of a tenth, and dropout is as in gpt2_small.py; the paper names none.
 """
 
 from transformer.config import config_beside

@@ -6,12 +6,13 @@ FOLDER holds ptb.train.txt and ptb.valid.txt. Their 9,999 words, among them <unk
 the pieces, so the perplexity per piece is what papers report per word. The valid set is both dev and test.
 
 As in the paper's medium model: 20 streams of text, gradients that end after 35 words, and dropout between
-layers alone. Differences: 256 units instead of 650, embeddings that are tied to the softmax, Adam, and a
-moving average of the parameters.
+layers alone. Differences: 256 units instead of 650, a dropout of 0.2 instead of 0.5, gradients cut to a norm
+of 1 instead of 5, embeddings that are tied to the softmax, Adam, and a moving average of the parameters.
 
 Reached: perplexity 111.9 on the valid set, in about 41 minutes on one and then two CPU cores that other work
-shared. The authors' code states 115 for its small model. A beta2 of 0.999 made the difference: in batches of
-700 words most are rare, and with the paper's 0.98 the perplexity after 4,000 updates was 171.6, not 134.6.
+shared. The authors' code states 115 for its small model, on the test set. A beta2 of 0.999 made the
+difference: in batches of 700 words most are rare, and with the paper's 0.98 the perplexity after 4,000
+updates was 171.6, not 134.6.
 """
 
 from transformer.config import config_dict

@@ -22,6 +22,7 @@ def get_config():
             'model.activation': 'gelu',
             'model.init': 'xavier',
             'model.init_std_positions': 0.02,
+            'model.P_drop_relu': 0.1,
             'train.task': 'images',
             'images.size': 224,
             'images.patch': 16,

@@ -32,8 +32,9 @@ class Model:
 
     kind: Literal[KINDS] = option(
         'transformer',
-        'layers of attention, recurrent or convolutional: an encoder and a decoder for translation, only a '
-        'decoder for language models, only an encoder for other tasks; or a table of vectors without layers',
+        'layers of attention, recurrent or convolutional: an encoder and a decoder for tasks that write a '
+        'text for another text or an image, only a decoder for language models, only an encoder for other '
+        'tasks; or a table of vectors without layers',
         '§3',
         # A Transformer's decoder alone was a kind of its own.
         old_values={'decoder': ('transformer', LANGUAGE)},
@@ -175,13 +176,13 @@ class Model:
     init_std_positions: float | None = option(
         None,
         'standard deviation of a learned position table; by default init_std or, with other values of init, '
-        'd_model^-0.5',
+        'd_model^-0.5 (clip: 0.01)',
         minimum=0.0,
         only=(*LAYERED, 'model.positions', ('learned',)),
     )
     vocab_size: int | None = option(
         None,
-        'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)',
+        'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259), and denoise.sentinels',
         '§5.1',
         minimum=4,
         only=TEXTS,
@@ -250,6 +251,6 @@ class ImageModel:
     init: _INIT | None = option(None, 'first values of kernels, if not model.init')
     init_std_positions: float | None = option(
         None,
-        'standard deviation of a learned position table; by default as model.init_std_positions',
+        'standard deviation of a learned position table; by default by the same rule, of the images',
         minimum=0.0,
     )

@@ -171,7 +171,7 @@ class Train:
     )
     decay_steps: int | None = option(
         None,
-        'update at which the learning rate reaches 0 or train.least_lr, if not train.steps',
+        'update at which the learning rate would reach 0, if not train.steps',
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
