@@ -34,7 +34,9 @@ def print_report(call: Call) -> None:
     if not re.fullmatch(r'[\w:.-]+', values.label or 'none'):
         raise ConfigError(f'--label={values.label}: use letters, digits and - _ : . only')
     if values.columns is not None and values.format in ('csv', 'json'):
-        raise ConfigError(f'--columns: not with --format={values.format}, which has every number')
+        raise ConfigError(
+            f'--columns: not with --format={values.format}, which has the numbers of all columns'
+        )
     if values.table == FAMILY:
         text = _family_text(call)
     else:
@@ -73,7 +75,7 @@ def _report_text(call: Call) -> str:
 
 
 def _family_text(call: Call) -> str:
-    """Shows every model that was trained here beside a public number."""
+    """Shows the main models that were trained here, each beside a public number."""
     values = call.flags
     _refuse(values, ('workdir', 'scale', 'sensitivity', 'base', 'split'), f'not with --table={FAMILY}')
     if call.words:
@@ -164,8 +166,8 @@ FLAGS = {
     'table': Flag(
         str,
         None,
-        'the table of the sweep; a folder with another table is refused. Or family: every model that was '
-        'trained here, beside a public number',
+        'the table of the sweep; a folder with another table is refused. Or family: the main models '
+        'that were trained here, each beside a public number',
         'NAME',
     ),
     'scale': Flag(str, None, 'the scale of the sweep; a folder with another scale is refused', 'NAME'),

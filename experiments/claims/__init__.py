@@ -1,4 +1,4 @@
-"""Experiments that test claims of papers: a file per claim, most a minute or two on two cores.
+"""Experiments that test claims of papers: a file per claim, half of them of less than a minute on two cores.
 
 A claim is a module. Its docstring is the statement; SOURCE names the paper, and CRITERION says when the claim
 holds (written before any measurement, apart from exceptions in the results' README). `measure(seed)`, with

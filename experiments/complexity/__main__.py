@@ -1,7 +1,7 @@
 """Measures the paper's Table 1: self-attention, recurrent, convolutional and restricted layers.
 
 It prints FLOPs with fitted exponents, sequential operations, path lengths, seconds and memory beside the
-paper's entries, and the same costs for the kernels of `model.attention`.
+paper's entries, and the same costs for the kernels of `model.attention` but `flash`.
 """
 
 import pathlib

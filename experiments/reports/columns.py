@@ -200,6 +200,7 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
                 'params': of_row['params'],
                 'FLOPs_paper': row.row.paper.get('FLOPs'),
                 'FLOPs': of_row['FLOPs'],
+                'tokens_per_second': of_row['speed'],
                 'training_seconds_mean': of_row['seconds'],
             }
         )

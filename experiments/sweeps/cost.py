@@ -45,7 +45,7 @@ def print_plan(
     topology: str | None = None,
     accumulate: Sequence[int] = (),
 ) -> None:
-    """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
+    """Prints a line for each row: options, parameters, FLOPs, tokens, hours, and what the paper prints.
 
     Args:
       different: changes of the scale's base, as for `scales.config`.

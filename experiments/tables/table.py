@@ -78,7 +78,10 @@ class Score(NamedTuple):
 
 
 def printed_scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
-    """Returns the scores that a report prints for a table; measures that the task lacks are ignored."""
+    """Returns the scores that a report prints for a table; measures that the task lacks are ignored.
+
+    One is tested over sentences: the one that asks for it, or else the first that the task can test.
+    """
     named = {measure.name: measure for measure in task.measures}
     default = [measure.name for measure in task.measures if measure.heading is not None]
     printed = []
@@ -91,7 +94,11 @@ def printed_scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
             # All of the paper's numbers in a column have as many decimals as the longest one.
             decimals = max((len(str(paper).partition('.')[2]) for paper in papers), default=0)
             printed.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
-    return tuple(printed)
+    asking = [one.name for one in table.measures if isinstance(one, Measure) and one.significance]
+    testable = [score for score in printed if score.measure.significance]
+    tested = next((s for s in testable if s.measure.name in asking), next(iter(testable), None))
+    untested = lambda score: score._replace(measure=score.measure._replace(significance=None))
+    return tuple(score if score is tested else untested(score) for score in printed)
 
 
 def _own_score(measure: Measure, task: contract.Task) -> Score:

@@ -960,6 +960,7 @@ def test_numbers_for_programs(rendered, capsys):
     assert (a1['PPL_paper'], a1['PPL_runs'], a1['BLEU_difference']) == (5.29, 2, -4.0)
     assert (a1['model.h'], a1['model.d_k'], a1['train.steps']) == (1, 64, 1500)
     assert (a1['params'], a1['training_seconds_mean'], a1['params_paper']) == (1_234_567, 2700.0, None)
+    assert a1['tokens_per_second'] == statistics.mean([1000.0, 500.0])
     assert a1['BLEU_runs_disagree'] is False and 0.1 < a1['BLEU_p_greatest'] < 0.9
     assert (a1['PPL_told_from_base'], a1['BLEU_told_from_base']) == (True, False)
     assert a1['BLEU_difference_low'] < 0 < a1['BLEU_difference_high'] and a1['BLEU_p_over_seeds'] > 0.05

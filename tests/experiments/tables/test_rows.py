@@ -15,7 +15,7 @@ from experiments.figures import __main__ as figures
 from experiments.speed import updates
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
-from experiments.tables.table import printed_scores, shown
+from experiments.tables.table import Table, printed_scores, shown
 from transformer import config as configs
 from transformer.cli import flags
 from transformer.config import ConfigError
@@ -301,6 +301,15 @@ def test_big_has_three_times_the_updates_of_base_at_every_scale(scale, table, bi
     assert scales.config(row, scale).train.steps == 3 * steps
     averaged = {'train.average_last': 0}
     assert scales.config(row, scale, averaged | {'train.steps': 700}).train.steps == 2100
+
+
+def test_one_measure_is_tested_over_sentences():
+    """The one that asks for it, or else the first that the task can test."""
+    chrf = tables.Measure('own', 'characters', 'bleu.chrf.score', 2, significance=True)
+    for measures, tested in ((('perplexity', 'bleu', 'chrf'), 'BLEU'), (('bleu', 'chrf', chrf), 'own')):
+        table = Table(tables.TABLE_3, 'dev', measures)
+        scores = printed_scores(table, TRANSLATOR)
+        assert [score.measure.heading for score in scores if score.measure.significance] == [tested]
 
 
 def test_options_give_the_config():
