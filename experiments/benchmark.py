@@ -263,6 +263,8 @@ def benchmark_peers(call: Call) -> None:
     names, chunks = flags.peers.split(','), parse_numbers('chunks', flags.chunks)
     if unknown := [name for name in names if name not in peers.PEERS]:
         raise ConfigError(f'--peers={unknown[0]}: choose from {", ".join(peers.PEERS)}')
+    if not chunks:
+        raise ConfigError('--chunks: is empty; give numbers such as 1,4')
     if not _has_compiler():
         return
     tpu.prepare()

@@ -64,7 +64,7 @@ def run_rows(call: Call) -> int:
     """Trains the rows and seeds that have no result yet.
 
     Returns:
-      The exit status: 0, or 1 if a run is not done.
+      The exit status: 0, or 1 if a run is not done; on SLURM 0 once the runs are submitted.
     """
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
@@ -153,7 +153,9 @@ def _seeds(text: str) -> range:
     match = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
     first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not 1 <= first <= last < MOST_SEEDS:
-        raise ConfigError(f'--seeds={text}: give a number such as 3 (seeds 1 to 3), or a range such as 2-6')
+        raise ConfigError(
+            f'--seeds={text}: give 3 for the seeds 1 to 3, or a range such as 2-6; below {MOST_SEEDS:,}'
+        )
     return range(first, last + 1)
 
 
@@ -303,8 +305,8 @@ COMMANDS = {
         ),
     ),
     'rows': Command(
-        'Print the changes of each row at --scale. Default: paper, multi30k and grammar if the table is '
-        "written for one of them; if not, the table's own scale.",
+        'Print the changes of each row at --scale. Default: paper, multi30k and grammar, or the own scale '
+        'of a table that is written for another one.',
         print_rows,
         ('table', 'grid', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from etils import epath
@@ -137,6 +138,14 @@ def test_a_link_and_the_current_folder_are_no_new_folders(tmp_path, monkeypatch)
         with pytest.raises(FileExistsError) as error:
             files.check_new(epath.Path(name))
         assert error.value.filename == str(name)
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='no disk in memory')
+def test_files_in_memory_are_replaced():
+    with tempfile.TemporaryDirectory(dir='/dev/shm') as folder:
+        for text in ('a long first text', 'second'):
+            files.write_text(epath.Path(folder) / 'file', text)
+            assert pathlib.Path(folder, 'file').read_text() == text
 
 
 def test_a_pipe_and_a_link_stay(tmp_path):

@@ -51,7 +51,7 @@ def train(config, workdir, on_metrics=None, init_from=None, evaluate=True) -> di
       The contents of result.json.
 
     Raises:
-      ConfigError: the user made a mistake. No file was changed.
+      ConfigError: the user made a mistake. No file was changed, unless it shows later, as damage can.
       NonFiniteError, Stopped: as for `training.loop.train`.
     """
     from transformer.actions.train import train

@@ -121,7 +121,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """
     local = '://' not in os.fspath(path)
     path = pathlib.Path(path) if local else path  # epath takes devices for files
-    is_opened = local and os.path.abspath(path).startswith(('/dev/', '/proc/'))
+    # The files of /dev/shm are ordinary ones, in memory.
+    is_opened = local and re.match('/dev/(?!shm/)|/proc/', os.path.abspath(path))
     if path.exists() and (is_opened or not path.is_file()):
         # A device or a pipe cannot be replaced, and /dev/stdout can lead to a file that others write, too.
         # Writing to a folder raises an error.

@@ -74,6 +74,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'difference {difference}; gradient between positions {others}')
 
 
+NUMBERS = 'mean [least, greatest] over the seeds and activations'
 PANELS = (
     curves(
         ACTIVATIONS,

@@ -76,6 +76,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, '; '.join(text))
 
 
+NUMBERS = 'mean [least, greatest] over the seeds and kernels'
 PANELS = (
     curves(
         list(KERNELS),

@@ -20,7 +20,7 @@ CRITERION = (
 
 
 def products(encoding: np.ndarray, projected: np.ndarray, distance: int) -> np.ndarray:
-    """Computes the products of positions and those `distance` after them, relative to the mean square."""
+    """Computes products of positions and those `distance` after them; plain ones over the mean square."""
     square = np.mean(np.sum(encoding * projected, axis=1)) if projected is encoding else 1.0
     return np.sum(projected[: LENGTH - distance] * encoding[distance:LENGTH], axis=1) / square
 

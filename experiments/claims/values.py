@@ -55,6 +55,7 @@ def judge(measurements: Measurements) -> Verdict:
     return Verdict(holds, f'difference from linear in {spreads(by_argument, ".1e")}')
 
 
+NUMBERS = 'mean [least, greatest] over the seeds and kernels'
 PANELS = (
     curves(
         list(KERNELS),

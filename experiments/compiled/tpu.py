@@ -180,7 +180,7 @@ def _largest(instructions: Sequence[hlo.Instruction]) -> list[tuple[int, str, in
     made = (
         i for i in instructions if i.operation not in silent and not i.operation.endswith(('-start', '-done'))
     )
-    shapes = collections.Counter(match[0] for i in made for match in _ARRAY.finditer(i.result.split('{')[0]))
+    shapes = collections.Counter(match[0] for i in made for match in _ARRAY.finditer(i.result))
 
     def size(shape: str) -> int:
         bits, sides = _ARRAY.fullmatch(shape).groups()

@@ -193,7 +193,8 @@ def _kernel_notes(found: Mapping) -> list[str]:
     limit = f'{found["limit"] / GIB:g} GiB'
     notes += [f'Not run, because it needs more than {limit}: {needs(record)}.' for record in left_out]
     chunked = [at['chunked', record['n'], record['pass']] for record in left_out]
-    return notes + [f'{needs(record)}.' for record in chunked if record['seconds'] is not None]
+    beside = [f'{needs(record)}.' for record in chunked if record['seconds'] is not None]
+    return [*notes, *dict.fromkeys(beside)]
 
 
 def _path_notes() -> list[str]:

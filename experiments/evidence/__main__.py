@@ -37,10 +37,16 @@ def _print(call: Call, make: Callable[[], list[Section]]) -> None:
     print(sections.text(make(), *_FORMATS[call.flags.format]), end='')
 
 
+def _output(call: Call) -> pathlib.Path:
+    path = pathlib.Path(call.flags.output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def collect(call: Call) -> None:
     """Extracts the final scores of public trainings from their evaluations."""
     (folder,) = call.words
-    files.write_json(pathlib.Path(call.flags.output), trainings.collect(pathlib.Path(folder)))
+    files.write_json(_output(call), trainings.collect(pathlib.Path(folder)))
     print(call.flags.output)
 
 
@@ -48,7 +54,7 @@ def seal(call: Call) -> None:
     """Writes predictions to a new file, with a date."""
     if call.flags.date is None:
         raise ConfigError('--date: missing; name the day on which the predictions are made')
-    sealed.write(pathlib.Path(call.flags.output), call.flags.date)
+    sealed.write(_output(call), call.flags.date)
     print(call.flags.output)
 
 

@@ -92,7 +92,8 @@ def draw_positions(call: Call) -> None:
     if not declare.has_meaning(configs.OPTIONS, configs.flatten(config), 'model.positions'):
         raise ConfigError(f'{path}: model.kind={m.kind!r} has no model.positions')
     if m.positions == 'sinusoidal':
-        table = positions.sinusoid(call.flags.length, m.d_model, m.sinusoid)
+        first = m.first_position
+        table = positions.sinusoid(first + call.flags.length, m.d_model, m.sinusoid)[first:]
         title = f'sinusoids ({m.sinusoid}), d_model {m.d_model}'
     elif m.positions == 'learned' and os.path.isdir(path):
         trained, origin = restore.load_and_report(Run.open(path))

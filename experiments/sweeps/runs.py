@@ -119,7 +119,7 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
 
 
 def _extends(new: str, old: str) -> bool:
-    """Returns whether a grid has the rows of another, and more."""
+    """Returns whether a grid has all rows of another, and the same base."""
     if not (tables.is_grid(new) and tables.is_grid(old)):
         return False
     rows, others = tables.rows(new), tables.rows(old)

@@ -67,7 +67,7 @@ SCALES = {
     'craft': Scale('craft_parsing'),
     'genia': Scale('genia_parsing'),
     'grammar-trees': Scale('parsing_grammar'),
-    # A third of the config's updates.
+    # About a third of the config's updates.
     'captions': Scale('multi30k', {**_ROWS_OWN, 'train.steps': 4000}),
 }  # fmt: skip
 

@@ -41,6 +41,22 @@ def test_a_comma_in_the_folder_separates_no_names(tmp_path, monkeypatch):
     assert config.data.tokenizer_model == 'en.model,de.model'
 
 
+@pytest.mark.parametrize(
+    ('task', 'source', 'flags'),
+    [
+        ('translation', 'grammar', ['--source=FILE', '--reference=FILE']),
+        ('language', 'text', ['--text=FILE']),
+        ('denoise', 'grammar', ['--text=FILE']),
+        ('classify', 'table', [run_data.OWN_SPLIT]),
+        ('images', 'pictures', [run_data.OWN_SPLIT]),
+    ],
+)
+def test_flags_for_files_of_a_users_own(task, source, flags):
+    config = {'train.task': task, 'data.source': source, 'data.name': None}
+    config |= {'data.language': 'de'} if task == 'denoise' else {}
+    assert run_data.own_files(configs.resolve(configs.config_dict(config))) == flags
+
+
 def test_a_trained_models_tokenizer_stays():
     config = configs.resolve(configs.config_dict({'data.tokenizer_model': 'here/en.model'}))
     assert restore.changed(config, {'data.tokenizer_model': 'here/en.model'}) == config

@@ -33,6 +33,7 @@ from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, streams, terminal
 from transformer.cli.commands import COMMANDS, OF_TASKS, TOOLS
+from transformer.cli.run import less_memory
 from transformer.config import ConfigError, declare
 from transformer.config.files import read_config_file
 from transformer.config.foreign_names import OURS
@@ -407,9 +408,19 @@ def test_a_config_is_found_by_name_and_a_file_of_that_name_wins(monkeypatch, tmp
             found(name)
 
 
+def test_options_that_need_less_memory(use_devices):
+    use_devices(2)
+    told = lambda changes: less_memory(configs.resolve(configs.config_dict(changes)))
+    assert 'train.accumulate (1 now, at most 4) or model.remat' in told({})
+    assert told({'train.accumulate': 4, 'model.remat': True}) == 'a smaller data.batch_tokens'
+    batch = {'train.task': 'contrastive', 'data.source': 'scenes', 'data.language': 'de'}
+    batch |= {'contrastive.negatives': 'batch'}
+    assert 'accumulate' not in told(batch) and 'remat' not in told({'model.kind': 'recurrent'})
+
+
 def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, tmp_path):
     line = fails(capfd, *arguments(texts, tmp_path / 'w', **{'model.d_ff': 10**13}))
-    for part in ('memory', 'data.batch_tokens', 'train.accumulate', 'model.remat'):
+    for part in ('memory', 'data.batch_tokens', 'model.remat'):
         assert part in line
     folder = epath.Path(tmp_path / 'w')
     other = configs.replace(Run.open(folder).config, {'model.d_ff': 16})
@@ -599,6 +610,8 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     call = ['run.py', 'export', f'--workdir={workdir}', '--format=safetensors', '--checkpoint=average']
     assert run.main([*call, f'--output={tmp_path / "exported"}']) == 0
     assert restore.origin(Run.open(tmp_path / 'exported'), 'scored')[:2] == ('average', [2, 3])
+    exported = [*both[:1], f'--workdir={tmp_path / "exported"}', '--checkpoint=average']
+    assert 'one checkpoint' in fails(capfd, 'evaluate', *exported)
     # A new average replaces the old one. Its last checkpoint is the training's, though no multiple of 2.
     assert run.main([*average, '--last=1', '--every=2']) == 0
     jax.tree.map(np.testing.assert_array_equal, load(workdir, 'average').trained.params, third)

@@ -331,10 +331,12 @@ def test_long_texts_after_a_prompt_are_not_scored(caplog):
     assert 'line 8: not scored' in caplog.text and 'line 5' not in caplog.text
 
 
-@pytest.mark.parametrize('prompt', ['', '\n', 'x' * WIDTH])
-def test_prompts_without_pieces_or_room(prompt):
+@pytest.mark.parametrize(
+    ('prompt', 'named'), [('', 'is empty'), ('\n', 'is empty'), ('x' * WIDTH, f'to {WIDTH - 1}')]
+)
+def test_prompts_without_pieces_or_room(prompt, named):
     trained = fresh(LANGUAGE | {'data.row_len': WIDTH}, 1)
-    with pytest.raises(ConfigError, match='--prompt: '):
+    with pytest.raises(ConfigError, match=f'--prompt: .*{named}'):
         verb_of(trained.config, 'likelihoods_after')(trained, prompt)
 
 

@@ -6,6 +6,7 @@ import gc
 import gzip
 import io
 import logging
+import math
 import os
 import re
 import select
@@ -22,7 +23,7 @@ from odd_lines import ODD, READ
 
 from transformer import progress
 from transformer.cli import streams
-from transformer.cli.terminal import exit_status
+from transformer.cli.terminal import exit_status, terminal_width
 from transformer.config import ConfigError
 from transformer.data.sources import text
 from transformer.inference import batch_shapes
@@ -236,6 +237,8 @@ def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
     for opened in (streams.open_output, streams.read_lines):
         with pytest.raises(ConfigError), opened(None):
             pass
+    monkeypatch.delenv('COLUMNS', raising=False)
+    assert terminal_width() == math.inf
     folder = os.open(tmp_path, os.O_RDONLY)
     with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
         os.dup2(folder, stream.fileno())

@@ -502,6 +502,7 @@ def test_the_peer_has_our_size():
         (['kernels', '--config=nosuch.py'], '--config=nosuch.py'),
         (['peers', '--peers=none'], '--peers=none'),
         (['peers', '--chunks=0'], '--chunks=0'),
+        (['peers', '--chunks='], '--chunks'),
         (['train', '--output=tests'], '--output=tests'),
         *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu', 'peers')),
     ],

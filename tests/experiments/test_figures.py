@@ -421,6 +421,19 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {'curves.png': b'earlier'}
 
 
+def test_the_first_position_of_a_config_is_drawn_first(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(command, '_write', lambda call, name, figure: drawn.append(figure))
+    file = tmp_path / 'config.py'
+    file.write_text(
+        'from transformer.config import config_dict\n\n\ndef get_config():\n'
+        "    return config_dict({'model.first_position': 1, 'model.d_model': 8, 'model.h': 2})\n"
+    )
+    assert command.main(['figures', 'positions', str(file), '--length=5']) == 0
+    expected = positions.sinusoid(6, 8, 'paper')[1:]
+    np.testing.assert_array_equal(drawn[0].axes[0].images[0].get_array(), expected)
+
+
 def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
     (tmp_path / 'file').touch()
     for argv, part in (

@@ -19,6 +19,10 @@ from transformer.runs.workdir import Run
 from transformer.tasks import prepare as prepare_splits
 from transformer.tasks import task_of
 
+# How a user's own examples are given: a file for each field, or the content of a split.
+FLAGS = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
+OWN_SPLIT = '--config.data.test=NAME and its data.dir'
+
 
 def of_config(config: Config, *, download: bool = False, given: Codecs | None = None) -> Dataset:
     """Prepares the data of a config, unless it is cached, and shows the progress in the first process."""
@@ -51,14 +55,17 @@ def _warn_of_edits(run: Run, copy: Dataset) -> None:
                 )  # fmt: skip
 
 
+def own_files(config: Config) -> list[str]:
+    """Returns the flags by which `evaluate` is given a user's files: one a field, or the split's option."""
+    fields = task_of(config).reading(config).fields
+    return [FLAGS[field] for field in fields] if fields.keys() <= FLAGS.keys() else [OWN_SPLIT]
+
+
 def check_split(run: Run, split: str) -> None:
     """Raises ConfigError if a work directory has no such split to evaluate. Reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
     if not scored:
-        flags = {'pair': '--source and --reference', 'one_text': '--text'}
-        asked = [names for part, names in flags.items() if configs.has(run.config, part)]
-        advice = f'; give {asked[0]}' if asked else ''
-        raise ConfigError(f'{run.folder}: has no data of its own{advice}')
+        raise ConfigError(f'{run.folder}: has no data of its own; give {" ".join(own_files(run.config))}')
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 

@@ -94,16 +94,16 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
     for path in paths.values():
         if os.path.exists(path) and not os.path.isfile(path):
             raise ConfigError(f'{path}: not a regular file, which can be read twice')
-    flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
-    fields = task_of(run.config).reading(run.config).fields
-    if not fields.keys() <= flags.keys():
+    fields, flags = task_of(run.config).reading(run.config).fields, run_data.own_files(run.config)
+    if flags == [run_data.OWN_SPLIT]:
         raise ConfigError(
-            f'{run.folder}: its examples have {" and ".join(fields)}: use evaluate with '
-            '--config.data.test=NAME and its data.dir'
+            f'{run.folder}: its examples have {" and ".join(fields)}: use evaluate with {flags[0]}'
         )
     if set(paths) != set(fields):
-        needed, given = (' '.join(flags[name] for name in names) for names in (fields, paths))
-        raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}: use {needed}, not {given}')
+        given = ' '.join(run_data.FLAGS[name] for name in paths)
+        raise ConfigError(
+            f'{run.folder}: its model reads {" and ".join(fields)}: use {" ".join(flags)}, not {given}'
+        )
 
 
 def _record(

@@ -81,7 +81,7 @@ def run_training(
       on_metrics, init_from, evaluate: as for `transformer.train`.
 
     Raises:
-      ConfigError: a mistake of the user's. Nothing was changed.
+      ConfigError: a mistake of the user's. Nothing was changed, unless it shows later, as damage can.
       NonFiniteError, Stopped: as `loop.train`.
     """
     with parallel.together():
@@ -304,7 +304,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Pr
 
 
 def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_per_epoch: int) -> None:
-    """Averages checkpoints if the config asks for it, and writes curve.json and an unscored result.json."""
+    """Averages checkpoints if the config asks for it; writes curve.json and result.json, unscored if new."""
     train = run.config.train
     if train.average_last:
         last = _number_averaged(run.config, done.step)

@@ -72,11 +72,7 @@ def train(call: Call) -> int:
         message = terminal.lack_of_memory(error)
         if not message:
             raise
-        here = configs.with_accumulation(config, parallel.platform(), parallel.device_count())
-        raise ConfigError(
-            f'{message}. Try a smaller data.batch_tokens, a larger train.accumulate '
-            f'({here.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
-        ) from error
+        raise ConfigError(f'{message}. Try {less_memory(config)}') from error
     print_scores(config, result['scores'])
     if parallel.is_primary():
         if not score:
@@ -90,6 +86,19 @@ def train(call: Call) -> int:
                 draw_after_training(folder / 'figures' / f'{name}.png', draw)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
+
+
+def less_memory(config: Config) -> str:
+    """Names options with which an update needs less memory."""
+    devices = parallel.device_count()
+    now = configs.with_accumulation(config, parallel.platform(), devices).train.accumulate
+    most = 1 if configs.couples_batch(config) else config.train.microbatches // devices
+    options = {
+        'a smaller data.batch_tokens': True,
+        f'a larger train.accumulate ({now} now, at most {most})': now < most,
+        'model.remat=True': config.model.kind == 'transformer' and not config.model.remat,
+    }
+    return ' or '.join(option for option, is_possible in options.items() if is_possible)
 
 
 def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:

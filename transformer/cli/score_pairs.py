@@ -1,7 +1,7 @@
 """score-pairs: log p of the texts in each line, and how often the right one of several is the likeliest.
 
-The columns of a line are separated by tabs. A first line can name them: the fields of the model (`source` and
-`target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
+Tabs separate the columns of a line. If there are several, a first line can name them: the fields of the model
+(`source` and `target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
 """
 
 import math

@@ -22,8 +22,8 @@ _NARROWEST = 20  # the narrowest column of folded text
 
 
 def terminal_width() -> float:
-    """Returns the columns of the terminal, or COLUMNS, or infinity if there is neither, as in a pipe."""
-    if sys.stdout.isatty() or os.environ.get('COLUMNS', '').isdecimal():
+    """Returns COLUMNS, else the columns of the terminal, or infinity if there is neither, as in a pipe."""
+    if (sys.stdout and sys.stdout.isatty()) or os.environ.get('COLUMNS', '').isdecimal():
         return shutil.get_terminal_size().columns
     return math.inf
 

@@ -4,7 +4,8 @@ A config file imports `config_dict` from here, or `config_beside` to start from 
 
     declare.py                the machinery of options
     tasks.py                  the tasks, with their own options
-    options.py, decode.py     the shared options; conditions.py: where they have a meaning
+    options.py                the shared options, with model.py and decode.py
+    conditions.py             where options have a meaning
     values.py                 what a config's models and rows have
     resolve.py                derives values; checks.py: checks their combinations
     devices.py                adapts a config to the devices at hand

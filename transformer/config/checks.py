@@ -59,8 +59,9 @@ def check_combinations(config: Config) -> None:
             )
     if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
-    if writes and 2 * decode.beam > (pieces := config.data.pieces + sentinels(config)):
-        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds data.pieces={pieces}')
+    if writes and 2 * decode.beam > config.data.pieces + (above := sentinels(config)):
+        pieces = f'data.pieces={config.data.pieces}' + f' + denoise.sentinels={above}' * (above > 0)
+        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds {pieces}')
 
 
 def _check_widths(config: Config) -> None:
@@ -149,7 +150,8 @@ def _check_images(config: Config) -> None:
     if images.stem == 'convolutions' and (images.patch == 1 or math.isqrt(images.patch) ** 2 != images.patch):
         raise ConfigError(f"images.patch={images.patch}: with images.stem='convolutions' 4, 9, 16 or 25, ...")
     if images.sinusoids and width % 4:
-        raise ConfigError(f'model.d_model={width}: must be divisible by 4 for images.sinusoids=True')
+        option = 'model.d_model' if config.image_model.d_model is None else 'image_model.d_model'
+        raise ConfigError(f'{option}={width}: must be divisible by 4 for images.sinusoids=True')
 
 
 def _check_residual(model: Model, images: Images) -> None:

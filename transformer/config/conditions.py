@@ -16,7 +16,7 @@ ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE
 DECODES = ('train.task', tuple(task for task in WRITES[1] if task not in LANGUAGE[1]))
 # Tasks with texts that write none.
 READS = ('train.task', tuple(task for task in TEXTS[1] if task not in WRITES[1]))
-# Of these, the ones that read one text or several for one answer.
+# Of these, the ones whose models have classes, of texts or of words, or find spans.
 ANSWERS = ('train.task', tuple(task for task in READS[1] if task in models_with('classes', 'spans')[1]))
 # Models that write from a text.
 PROMPTED = ('train.task', tuple(task for task in WRITES[1] if task not in IMAGES[1]))

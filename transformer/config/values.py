@@ -37,7 +37,7 @@ def sentinels(config: Config) -> int:
 
 
 def row_positions(config: Config) -> int:
-    """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
+    """Returns the most positions of a training row's last text: pieces, or patches and the class token."""
     if not has(config, 'texts') and has(config, 'image'):
         return config.images.positions
     one_text = config.data.batching in ('bucketed', 'padded')

@@ -113,10 +113,10 @@ class RowBatches(Ordered):
     Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
     per row of `data.row_len` positions of the last text; *bucketed*, examples of similar lengths together
     (§5.1); or *padded*, examples in rows of one width, so that all batches have equally many. A batch has
-    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions allow, of
-    the last text or, if bucketed, of the widest, but at least `microbatches`. A group's last batch ends in
-    empty rows. Rows are wide enough for the longest example, so that none is left out. Examples without
-    texts have a row each.
+    rows of one group: the largest multiple of `microbatches` that `data.batch_tokens` positions allow, of the
+    last text or, if bucketed, of the widest (padded rows count as `data.max_len` wide), but at least
+    `microbatches`. A group's last batch ends in empty rows. Rows are wide enough for the longest example, so
+    that none is left out. Examples without texts have a row each.
 
     Args:
       positions: the number of positions of a row without texts.

@@ -29,7 +29,7 @@ DROPS = 'drops.tsv'
 # The numbers of rows that are encoded at once: lines, whole files, or rows with images or without texts.
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of the tokenizer's progress
-_TRAINED_ON = 4_000_000  # the most sentences that a tokenizer learns from
+_TRAINED_ON = 4_000_000  # the most values that a tokenizer learns from; one can have several texts
 
 
 def write(

@@ -286,7 +286,7 @@ class Span(Field):
 
     Attributes:
       of: the name of a field of type `Text`.
-      optional: whether training uses questions without an answer.
+      optional: whether a question can lack an answer. If not, training drops it, and other splits refuse it.
     """
 
     of: str = 'context'

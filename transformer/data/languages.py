@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
-# Frequent words of each language that do not occur in the other two.
+# Frequent words of each language, no word in two lists.
 FUNCTION_WORDS = {
     'en': {'the', 'of', 'and', 'to', 'is', 'was', 'that', 'with', 'this', 'are', 'by', 'his', 'from'},
     'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},

@@ -25,7 +25,7 @@ SPLIT = 'own file'  # the split that contains the texts of a user's files, as me
 
 # The most bytes of dev and test that are copied to a work directory.
 _MOST = 256 << 20
-# A line of up to this many pieces is read whole, regardless of the options.
+# A line of up to this many pieces is read whole, unless a table of learned positions ends before.
 LONGEST = 1024
 
 log = logging.getLogger(__name__)
@@ -212,5 +212,6 @@ def name_of(identity: dict[str, dict[str, str]]) -> str:
     digest = files.json_sha256(
         [file['sha256'] + part for file, part in zip(identity.values(), slices, strict=True)]
     )
-    # `workdir.evaluation_name` keeps 80 characters as they are.
-    return f'{epath.Path(first["name"]).stem[:71]}-{digest[:8]}'
+    # `workdir.evaluation_name` keeps 80 bytes as they are.
+    stem = epath.Path(first['name']).stem.encode()[:71].decode(errors='ignore')
+    return f'{stem}-{digest[:8]}'

@@ -8,7 +8,7 @@ from transformer.data.fields import Columns, Example, Learner, Text
 
 
 def prefixed(prefix: str, value: str) -> str:
-    """Returns a prefix, a colon and the value's texts, joined by blanks; '' if they are blank."""
+    """Returns a prefix, a colon and the value's texts, joined by blanks; only the texts if they are blank."""
     text = ' '.join(one for one in value.split('\t') if one)
     return f'{prefix}: {text}' if prefix and text.strip() else text
 

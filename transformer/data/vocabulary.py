@@ -36,7 +36,7 @@ def train(
 
     With BPE, every character of the sentences is a piece; byte-level BPE begins with bytes. Else the pieces
     are the most frequent characters, of which all others become their UTF-8 bytes, or words, of which all
-    others are unknown. With characters as pieces `words` are pieces, too, each with the blank before it.
+    others are unknown. With BPE or characters `words` are pieces, too, each with the blank before it.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.

@@ -40,7 +40,7 @@ def read(path: str) -> WordRows:
     - glove: as word2vec, without the first line.
 
     Raises:
-      ConfigError: the file is missing, empty or damaged; it names the line.
+      ConfigError: the file is missing, empty or damaged; it names the line, or a binary file's word.
     """
     try:
         with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as file:
@@ -82,7 +82,8 @@ def _rows(file: BinaryIO, path: str) -> Iterator[tuple[str, Float[np.ndarray, ' 
 
 def _is_text(line: bytes, width: int) -> bool:
     try:
-        return len([float(part) for part in line.decode().split()[-width:]]) == width
+        text = line.decode()
+        return text.strip().isprintable() or len([float(part) for part in text.split()[-width:]]) == width
     except ValueError:
         return False
 

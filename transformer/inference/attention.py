@@ -82,7 +82,9 @@ def weights_of_rows(
     with jax.default_matmul_precision(config.train.matmul_precision):
         recorded = _intermediates(config, params, batch)
     if not recorded:
-        raise ConfigError(f'model.kind={config.model.kind!r}: this model has no attention')
+        m = config.model
+        because = ', model.alignment=none' if (m.kind, m.alignment) == ('recurrent', 'none') else ''
+        raise ConfigError(f'model.kind={m.kind!r}{because}: this model has no attention')
     by_kind: dict[str, dict[int, np.ndarray]] = {}
     for path, weights in jax.tree_util.tree_leaves_with_path(recorded):
         name = jax.tree_util.keystr(path, simple=True, separator='/')

@@ -31,7 +31,7 @@ class Hypotheses(NamedTuple):
     """The outputs of each sentence, best first.
 
     Attributes:
-      tokens: up to EOS, then padding.
+      tokens: up to EOS or the limit, then padding.
       scores: log p / ((5 + n)/6)^alpha in beam search, log p in the other searches.
     """
 

@@ -60,7 +60,9 @@ def read_torch(file: epath.Path) -> Arrays:
     if not isinstance(found, dict) or not found:
         raise ConfigError(f'{file.name}: holds a {type(found).__name__}, not arrays by name')
     for name, array in found.items():
-        if not isinstance(name, str) or not isinstance(array, torch.Tensor):
+        if not isinstance(name, str):
+            raise ConfigError(f'{file.name}: {name!r}: the name of an array must be a text')
+        if not isinstance(array, torch.Tensor):
             kind = type(array).__name__
             raise ConfigError(
                 f'{file.name}: {name}: a {kind}, no array; save the state dict of the model alone'

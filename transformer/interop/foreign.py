@@ -21,8 +21,8 @@ from transformer.interop.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, PAD, START, UNK
 
-# The only values of these options that models of other programs can have. Kernels of attention that compute
-# the same are equal.
+# The values of these options that models of other programs have, unless their own table names others. Kernels
+# of attention that compute the same are equal.
 HELD = {
     'model.kind': ('transformer',),
     'model.norm_type': ('layernorm',),
@@ -46,7 +46,7 @@ _TABLES = {
     'none': ('source_embedding', 'target_embedding', 'softmax'),
 }
 
-# Added to the logits of pieces that the other program does not have; float16 has no smaller numbers.
+# Added to the logits of pieces that the other program does not have; float16 ends at -65,504.
 NEVER = -6e4
 
 
@@ -246,7 +246,7 @@ def their_order(tokenizer: Tokenizer, rows: int) -> np.ndarray:
 
 
 def unwritten(tokenizer: Tokenizer, config: Config) -> list[int]:
-    """Lists the rows of the other program that no search here writes: they stand for no piece of text."""
+    """Lists our rows that the other program has and no search here writes: they are no piece of a text."""
     rows, text = config.model.vocab_size, tokenizer.size + sentinels(config)
     there = their_order(tokenizer, rows) >= 0
     return [row for row in (PAD, UNK, *range(text, rows)) if there[row]]
@@ -339,7 +339,7 @@ def list_tokenizers(
 ) -> Codecs:
     """Returns the tokenizers of a source and a target that are lists of pieces.
 
-    They cut a text into characters if all pieces are single characters, else at its blanks.
+    They cut a text into characters if all pieces but those in angle brackets are, else at its blanks.
 
     Args:
       orders: the places of the pieces in our order.

@@ -76,7 +76,7 @@ class EncoderDecoder(nn.Module):
 
 
 class ImageWriter(nn.Module):
-    """A model that writes a text for an image (Vinyals et al. 2015), whose decoder attends to its patches.
+    """A model that writes a text for an image, from an encoder of its patches (Vinyals et al. 2015).
 
     Attributes:
       make_image: makes the image's encoder.

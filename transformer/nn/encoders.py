@@ -19,7 +19,7 @@ from transformer.tokens import EOS, Batch, Tokens
 
 
 class TextEncoder(nn.Module):
-    """An encoder that turns each piece into a vector that depends on its whole segment (Devlin et al. 2019).
+    """An encoder that turns each piece into a vector, by its segment (Devlin et al. 2019) or what is before.
 
     Attributes:
       make_encoder: makes the encoder of a kind of model.
@@ -73,7 +73,7 @@ def text_types(text: Tokens, count: int) -> Int[Array, 'B S']:
 
 
 def patches(images: UInt8[Array, '*B h w c'], size: int) -> Float[Array, '*B S P']:
-    """Cuts images into patches, row by row, each a vector of pixels from -1 to 1 (§3.1, eq. 1)."""
+    """Cuts images into patches, row by row, each a vector from -1 to 1 (Dosovitskiy et al. 2021, eq. 1)."""
     *batch, height, width, channels = images.shape
     grid = images.reshape(*batch, height // size, size, width // size, size, channels)
     return scaled(grid.swapaxes(-3, -4).reshape(*batch, -1, size * size * channels))
@@ -173,8 +173,8 @@ class ImageEncoder(nn.Module):
 
 
 # The bounds of the scale's logarithm, which each update keeps: the scale begins at 1 / 0.07, is at least 1,
-# and "logits are not scaled by more than 100" (Radford et al. 2021, §2.5). The bounds are open_clip's;
-# OpenAI's model code has none.
+# and "clipped to prevent scaling the logits by more than 100" (Radford et al. 2021, §2.5). The bounds are
+# open_clip's; OpenAI's model code has none.
 LOG_SCALE, LOG_SCALE_BOUNDS = -math.log(0.07), (0.0, math.log(100.0))
 
 

@@ -19,7 +19,7 @@ from transformer.nn.matmul import sum_type
 
 # Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
 RELATIVE_CLIP = 16
-# T5's buckets of distances, and the distance from which all are in the last one.
+# T5's number of buckets, and its max_distance, at which the last bucket has begun.
 BUCKETS, FARTHEST = 32, 128
 
 
@@ -167,7 +167,7 @@ class StackPositions(nn.Module):
     """Computes what all layers of a stack add to the logits of self-attention (buckets, alibi).
 
     - buckets: a number for each head and bucket of distances (Raffel et al. 2020).
-    - alibi: the distance times a slope for each head (Press et al. 2022); in an encoder on both sides.
+    - alibi: minus the distance times a slope for each head (Press et al. 2022); in encoders on both sides.
     """
 
     model: Model

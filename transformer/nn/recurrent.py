@@ -106,8 +106,9 @@ class RecurrentDecoder(nn.Module):
 
     With `cross` it continues an encoder's last carries and can attend to its outputs.
     The additive score compares the keys with the first layer's output before a step, and the context
-    enters that layer (with several layers, as in Wu et al. 2016). The other scores use the last layer's
-    output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
+    enters that layer alone (in Wu et al. 2016, who compare with this output, too, all layers). The other
+    scores use the last layer's output after the step. With any score, tanh(W_c [c; h]) predicts the next
+    piece.
     """
 
     model: Model

@@ -148,7 +148,7 @@ class Stack(nn.Module):
 
 
 class Encoder(NamedTuple):
-    """A sum of embeddings and positions, and a stack in which every token sees its whole segment."""
+    """A sum of embeddings and positions, and a stack, causal or not, for whole rows."""
 
     stack: Stack
     positions: InputPositions

@@ -59,7 +59,7 @@ class Table(nn.Module):
 
 
 class WordVectors(nn.Module):
-    """Skip-gram and CBOW, with noise words or hierarchical softmax (Mikolov et al. 2013, §2 and §3)."""
+    """Skip-gram and CBOW (Mikolov et al. 2013a, §3), by noise words or hierarchical softmax (2013b, §2)."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ('text',)
     model: Model

@@ -24,5 +24,5 @@ def parse_line(line: bytes, name: str) -> dict[str, Any]:
 
 
 def dev_losses(folder: Path) -> list[tuple[int, float]]:
-    """Returns the steps and dev losses of a training, without infinite losses, which are written as null."""
+    """Returns the steps and dev losses of a training, without those not finite, which are written as null."""
     return [(line['step'], line['dev_loss']) for line in read(folder) if line.get('dev_loss') is not None]

@@ -319,7 +319,9 @@ def _read_choice(
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
     if averaged and not saved_steps(folder, AVERAGE):
-        raise ConfigError(f'{folder}: has no average; run.py average makes one')
+        exported = (folder / parameters_file.FILE).exists()
+        remedy = 'an exported model has one checkpoint' if exported else 'run.py average makes one'
+        raise ConfigError(f'{folder}: has no average; {remedy}')
     with _open_checkpoints(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
         while True:
             step = _step(checkpoints, folder, choice, name)

@@ -11,11 +11,12 @@ from transformer.config.flag import Flag
 class TaskCommand(NamedTuple):
     """A command that applies a verb of the task, and writes its answers.
 
-    The verb of `hypotheses` and `vectors` is called as `(trained, texts, first=, on_done=, **flags)`: `first`
-    is the number of the first text, and `on_done` receives the number of further texts done. It returns an
-    answer for each text: a list of `contract.Hypothesis`, or a vector. The verb of `likelihoods` is called
-    as `(trained, examples, numbers, on_done)` and returns a `contract.Likelihood` for each example; the verb
-    of a `figure` is called as `(trained, **flags)` and returns an `inference.attention.Attention`.
+    The verb of `hypotheses`, `columns` and `vectors` is called as `(trained, texts, first=, on_done=,
+    **flags)`: `first` is the number of the first text, and `on_done` receives the number of further texts
+    done. It returns an answer for each text: a list of `contract.Hypothesis`, or a vector. The verb of
+    `likelihoods` is called as `(trained, examples, numbers, on_done)` and returns a `contract.Likelihood` for
+    each example; the verb of a `figure` is called as `(trained, **flags)` and returns an
+    `inference.attention.Attention`.
 
     Attributes:
       summary: the first sentence of its help.
@@ -53,7 +54,8 @@ class Tool(NamedTuple):
 
     Attributes:
       summary: the first sentence of its help.
-      run: `module:function`, imported when it runs; called as `(words, **flags)`, returns the exit status.
+      run: `module:function`, imported when it runs; called as `(words, **flags)`, returns the exit
+        status or None.
       words: the names of its arguments, as in `cli.flags.Command`.
       flags: its flags, by name.
       examples: example calls, with {} for the program.

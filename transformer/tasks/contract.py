@@ -127,9 +127,10 @@ class Task(NamedTuple):
       reading: `(config) -> Reading`: the type of each field, and the data options that decide the splits.
       batches: `(config, dataset, split) -> Batches`: random access to the batch of any step.
       sums: `(config, params, batch, key) -> sums`, traced. The batch is [M, rows, ...] for the M microbatches
-        that share a program. The sums are `loss`, `weight` (which divides all the others) and any further
-        totals. A loss can couple only rows of one microbatch; a loss that couples no rows can join the
-        microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
+        that share a program. The sums are `loss`, `weight` (which divides the others, but a sum x by its own
+        `x_weight`) and any further totals. A loss can couple only rows of one microbatch; a loss that couples
+        no rows can join the microbatches by `losses.all_rows`. A key means training (dropout, label
+        smoothing).
       evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress`.
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset, progress) -> numbers`: scores on dev during a training, beside the means of

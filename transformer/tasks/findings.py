@@ -85,7 +85,7 @@ def _updates(config: Config, outcome: Outcome) -> Iterator[Finding]:
     if steps < 2 * train.warmup_steps:
         yield Finding(
             f'{steps:,} updates with a warm-up of {train.warmup_steps:,}',
-            'the learning rate was still rising, or had only begun to fall',
+            'the learning rate was still rising, or had risen until shortly before',
             'train.steps, or train.warmup_steps',
         )
     elif steps < train.steps and is_end and not train.patience:

@@ -184,7 +184,10 @@ def _most_tokens(table: Float[Array, 'V D']) -> int:
 
 
 def _chunks(most: int, arrays):
-    """Splits a tree of arrays [N ...] into the fewest chunks [C, N/C ...] with N/C at most `most`."""
+    """Splits a tree of arrays [N ...] into the fewest chunks [C, N/C ...] with N/C at most `most`.
+
+    These are N chunks of one token if N is a prime above `most`.
+    """
     rows = jax.tree.leaves(arrays)[0].shape[0]
     count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
     return jax.tree.map(lambda array: array.reshape(count, rows // count, *array.shape[1:]), arrays)

@@ -111,7 +111,7 @@ def frozen(prefixes: str, params):
         if not any(name.startswith(prefix) for name in jax.tree.leaves(names)):
             tops = ', '.join(sorted({name.partition('/')[0] for name in jax.tree.leaves(names)}))
             raise ConfigError(
-                f'train.frozen={prefixes}: no parameter begins with {prefix[:-1]!r}, only {tops}'
+                f'train.frozen={prefixes}: no parameter is {prefix[:-1]!r} or in it; there are {tops}'
             )
     return jax.tree.map(lambda name: name.startswith(chosen), names)
 

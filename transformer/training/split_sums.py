@@ -73,5 +73,5 @@ def means(
     """
     totals = total(sums, params, batches, progress, carried)
     if not totals['weight']:
-        raise ConfigError('data: no example of dev, or of the file to evaluate, has anything to predict')
+        raise ConfigError('data: no example of the split that is evaluated has anything to predict')
     return losses.means(totals)

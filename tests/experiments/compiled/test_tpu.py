@@ -126,6 +126,12 @@ def test_the_cost_counts_the_trips_of_loops():
     assert cost.kernel_flops == 2 * (2 * 2 * 3 * 16 * 32 * 8)
 
 
+def test_every_array_of_a_tuple_is_counted():
+    result = '(f32[8]{0:T(128)}, bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)})'
+    instruction = types.SimpleNamespace(operation='fusion', result=result)
+    assert tpu._largest([instruction]) == [(2 * 4096**2, 'bf16[4096,4096]', 1), (32, 'f32[8]', 1)]
+
+
 def test_flops_of_the_kernel_of_short_rows():
     """Gradients: the logits again, and four gradients, of 2 rows with 32 features of all heads."""
     text = 'operand_layout_constraints={s32[2,1,128]{2,1,0}, s32[2,1,128]{2,1,0}, bf16[2,32,128]{2,1,0}, ' + (

@@ -121,7 +121,7 @@ def test_collect_writes_the_committed_form(tmp_path, capsys):
     (tmp_path / 'runs.tsv').write_text(
         'run\tset\tseed\tstep\ttest_bleu\ttest_loss\tdev_bleu\tdev_loss\n' + line
     )
-    file = tmp_path / 'final.json'
+    file = tmp_path / 'new' / 'final.json'
     assert run('collect', str(tmp_path), f'--output={file}') == 0
     written, committed = json.loads(file.read_text()), json.loads(trainings.FILE.read_text())
     assert list(written) == list(committed)

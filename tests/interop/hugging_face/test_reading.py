@@ -365,7 +365,7 @@ def broken(
         ('t5', {'settings': {'relative_attention_num_buckets': 16}}, 'relative_attention_num_buckets=16'),
         ('t5', {'settings': {'decoder_start_token_id': 1}}, 'decoder_start_token_id=1'),
         ('t5_1_1', {'arrays': {'lm_head.weight': None}}, 'lm_head.weight: missing'),
-        ('t5', {'settings': {'vocab_size': 40}}, 'vocab_size'),
+        ('t5', {'settings': {'vocab_size': 40}}, 'vocab_size=40'),
         ('t5', {'settings': {'num_decoder_layers': 2}}, 'decoder.block.1'),
         ('t5', {'arrays': {'shared.weight': None}}, 'shared.weight: missing'),
         (
@@ -956,13 +956,14 @@ class Code:
         return print, ('code of a pickle ran',)
 
 
-@pytest.mark.parametrize('wrong', ['code', 'checkpoint', 'list', 'sparse', 'cut', 'text'])
+@pytest.mark.parametrize('wrong', ['code', 'checkpoint', 'list', 'number', 'sparse', 'cut', 'text'])
 def test_files_of_torch_that_are_refused(tmp_path, capsys, wrong):
     torch = pytest.importorskip('torch')
     content = {
         'code': {'a': Code()},
         'checkpoint': {'epoch': 3, 'model': {'a': torch.zeros(2)}},
         'list': [torch.zeros(2)],
+        'number': {7: torch.zeros(2)},
         'sparse': {'a': torch.zeros(2, 2).to_sparse()},
     }
     folder = in_torch(tmp_path / 'in', content.get(wrong))

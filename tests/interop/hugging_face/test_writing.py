@@ -12,6 +12,7 @@ import programs
 import pytest
 import random_models
 from random_models import SMALL, random_model
+from sentencepiece import sentencepiece_model_pb2
 
 import transformer
 from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, files, resolve
@@ -404,5 +405,9 @@ def test_tokenizers_without_a_file_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
         writing.write(trained.config, trained.params, {'text': ByteTokenizer()}, tmp_path)
     with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])
-    with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
-        sentencepiece_json.convert(with_words, ['<pad>', '</s>', '<unk>'], begins=True)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.train(['the dog sees'] * 9, 270))
+    # Words end with their blank.
+    proto.trainer_spec.treat_whitespace_as_suffix = True
+    for model in (with_words, proto.SerializeToString()):
+        with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
+            sentencepiece_json.convert(model, ['<pad>', '</s>', '<unk>'], begins=True)

@@ -225,6 +225,10 @@ def test_convolutional_stem(patch, side):
 def test_sizes_that_stem_and_sinusoids_need(option, value, change):
     with pytest.raises(ConfigError, match=f'^{option}={value}'):
         resolve(config_dict(OPTIONS | {option: value} | change))
+    towers = {'train.task': 'contrastive', 'data.source': 'scenes', 'data.language': 'de'}
+    towers |= {'images.sinusoids': True, 'data.batch_tokens': 640}
+    with pytest.raises(ConfigError, match='^image_model.d_model=6'):
+        resolve(config_dict(towers | {'image_model.d_model': 6, 'image_model.h': 2}))
 
 
 @pytest.mark.parametrize('place', ['', 'image'])

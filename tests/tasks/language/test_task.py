@@ -375,6 +375,8 @@ def test_a_figure_of_its_heads(trained, capsys, caplog):
     assert drawn[0] == drawn[1] and drawn[0].parent == trained / 'figures'
     assert drawn[0].stat().st_size > 1000
     model = load(trained)
+    with pytest.raises(ConfigError, match='sentence'):
+        model.attention(5)
     [seen] = model.attention('12 bottles').kinds
     assert seen.weights.shape == (1, 2, 11, 11) and seen.word == 'bottles'
     np.testing.assert_allclose(seen.weights.sum(-1), 1.0, rtol=1e-5)

@@ -43,7 +43,7 @@ def check(config: Config, quantization: str | None) -> None:
     if config.model.positions == 'sinusoidal' and longest > writing.LONGEST:
         raise ConfigError(
             f'decode.max_source_len={decode.max_source_len}: with decode.extra_len={decode.extra_len} it '
-            f'exceeds the {writing.LONGEST} positions of a model of CTranslate2'
+            f'exceeds {writing.LONGEST}, the most positions with --engine=ctranslate2'
         )
 
 

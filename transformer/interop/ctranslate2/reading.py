@@ -71,7 +71,11 @@ def read(folder: epath.Path) -> Foreign:
       ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
     """
     with errors_in(folder):
-        kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
+        try:
+            content = (folder / names.FILE).read_bytes()
+        except FileNotFoundError:
+            raise ConfigError(f'{names.FILE}: missing') from None
+        kind, arrays = binary.read_arrays(content)
         settings = _DEFAULTS | json_object(folder / 'config.json', _SETTINGS, {})
         model = _model(folder, kind, arrays, settings)
         return model._replace(unused=unused(folder, {'config.json': _SETTINGS}))

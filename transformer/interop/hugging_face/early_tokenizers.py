@@ -30,6 +30,7 @@ _GPT2 = {
 }  # fmt: skip
 # All settings that are read.
 SETTINGS = {*_BERT_TOKENS, *_BERT, *_GPT2_TOKENS, *_GPT2, 'added_tokens_decoder'}
+SETTINGS |= {'additional_special_tokens', 'extra_special_tokens'}
 _DEFAULTS = {
     'do_lower_case': True, 'strip_accents': None, 'tokenize_chinese_chars': True, 'add_prefix_space': False,
 }  # fmt: skip

@@ -25,8 +25,12 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     normalizer, kinds = proto.normalizer_spec, sentencepiece_model_pb2.ModelProto.SentencePiece
     changes = normalizer.precompiled_charsmap or normalizer.remove_extra_whitespaces
-    if changes or not normalizer.add_dummy_prefix or not normalizer.escape_whitespaces:
-        raise ConfigError('data.tokenizer_model: it normalises texts; huggingface has no file for it')
+    before = normalizer.add_dummy_prefix and not proto.trainer_spec.treat_whitespace_as_suffix
+    if changes or not before or not normalizer.escape_whitespaces:
+        raise ConfigError(
+            'data.tokenizer_model: it changes texts, or has no blank before words; huggingface has no file '
+            'for it'
+        )
     if any(piece.type == kinds.USER_DEFINED for piece in proto.pieces):
         raise ConfigError('data.tokenizer_model: it has pieces of its user; huggingface has no file for it')
     pieces = [*names, *(piece.piece for piece in proto.pieces[len(names) :])]

@@ -116,10 +116,10 @@ def read_words(
             raise ConfigError(f'{name}: differs from {first}')
     tokenizer, options = tokenizer_files.read_shared(folder, KIND)
     order = tokenizer.order if isinstance(tokenizer, HuggingFaceTokenizer) else [*range(tokenizer.size)]
-    if max(order) >= len(table) or settings.get('vocab_size', len(table)) != len(table):
-        raise ConfigError(
-            f'{CONFIG}: vocab_size: the tokenizer has {len(order)} pieces, {first} {len(table)}'
-        )
+    if settings.get('vocab_size', len(table)) != len(table):
+        raise ConfigError(f'{CONFIG}: vocab_size={settings["vocab_size"]}: {first} has {len(table)} rows')
+    if max(order) >= len(table):
+        raise ConfigError(f'the tokenizer has a piece {max(order)}, but {first} only {len(table)} rows')
     if order[: EOS + 1] != [PAD, EOS]:
         numbers = ' and '.join(map(str, order[: EOS + 1]))
         raise ConfigError(

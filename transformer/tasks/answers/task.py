@@ -96,6 +96,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
             'data.%s: no window has the whole answer to %d of %d questions; larger windows (data.max_len) or '
             'a smaller answers.stride can have it', split, outside, len(dataset.splits[split]),
         )  # fmt: skip
+    if not rows and outside:
+        raise ConfigError(f'data.{split}: no window has a whole answer; needs a larger data.max_len')
     if not rows:
         raise ConfigError(f'data.{split}: no question has an answer; answers.no_answer=True allows this')
     pieces = ragged(rows, dtype_of(dataset.codecs['context'].size))

@@ -237,7 +237,7 @@ def _nearest(
 
 
 def class_vectors(trained: Trained, names: Sequence[str], templates: Sequence[str]) -> Vectors:
-    """Returns a vector for each class: the mean of its texts' vectors, divided by its length (§3.1.4)."""
+    """Returns each class's vector: its texts' mean, divided by its length (Radford et al. 2021, §3.1.4)."""
     texts = [template.replace('{}', name) for name in names for template in templates]
     place = lambda i: f'class {names[i // len(templates)]!r}'
     means = _embed(trained, texts, place).reshape(len(names), len(templates), -1).mean(axis=1)

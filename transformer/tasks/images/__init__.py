@@ -1,4 +1,4 @@
-"""Image classification by a Vision Transformer (Dosovitskiy et al. 2021)."""
+"""Image classification by a Vision Transformer (Dosovitskiy et al. 2021) or a residual network."""
 
 from transformer.tasks.commands import CLASSIFY, TaskCommand
 

@@ -1,4 +1,4 @@
-"""Image classification with the Vision Transformer: data, loss and scores."""
+"""Image classification by a Vision Transformer or a residual network: data, loss and scores."""
 
 from collections.abc import Iterator, Sequence
 

@@ -138,7 +138,7 @@ def _labels(
     outputs = batch_shapes.run_pieces(_log_p, trained, rows, on_done)
     for words, row, logp in zip(sentences, rows, outputs, strict=True):
         places, _ = tokenizer.word_places(words) if words else ([], 0)
-        # A word beyond the table of positions gets the tag of the last position.
+        # A word beyond the pieces that are read (`cut_rows`) gets the tag of the last of them.
         at = logp[np.minimum(places, len(row) - 1)] if words else np.zeros((0, len(names)))
         yield [(names[int(tag)], float(best)) for tag, best in zip(at.argmax(-1), at.max(-1), strict=True)]
 

@@ -61,7 +61,9 @@ def likelihoods_after(trained: Trained, prompt: str) -> Callable[..., list[Likel
     tokenizer = trained.codecs['text']
     read = tokenizer.encode(prompt)[:-1]
     most = window(trained.config) - len(read)
-    if not prompt or most < 1:
+    if not prompt:
+        raise ConfigError('--prompt: is empty')
+    if most < 1:
         raise ConfigError(
             f'--prompt: {len(read)} pieces; from 1 to {window(trained.config) - 1} are possible '
             '(data.row_len, less the end of a text)'

@@ -24,6 +24,7 @@ from transformer.inference.attention import (
     last_word,
     one_row,
 )
+from transformer.inference.generate import as_texts
 from transformer.nn import ensemble
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
@@ -151,8 +152,7 @@ def attention(
     config = trained.config
     if target_word is not None:
         raise ConfigError(f'--target_word={target_word}: a language model has no target')
-    if sentence is None:
-        [sentence] = _samples(trained, 1)
+    [sentence] = _samples(trained, 1) if sentence is None else as_texts([sentence], 'sentence')
     tokens = trained.codecs['text'].encode(sentence)
     if len(tokens) > config.data.row_len:
         logging.warning(

@@ -1,7 +1,7 @@
 """Scores translations: sacreBLEU, chrF, tokenized BLEU and the paper's BLEU, each under its own name.
 
 Scores with different names are not comparable: for the same output they can differ by more than a point.
-sacreBLEU does all n-gram arithmetic; this file adds the paper's tokenisation.
+sacreBLEU counts all n-grams; this file adds the paper's tokenisation, and BLEU of resampled counts.
 """
 
 import bisect
