@@ -142,7 +142,7 @@ def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Ite
 
 
 def attention(
-    trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
+    trained: Trained, sentence: object = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
     """Returns the decoder's attention to a given sentence, which it does not continue.
 
