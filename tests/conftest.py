@@ -78,7 +78,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_configure(config):
-    if 'PYTEST_XDIST_WORKER' not in os.environ:
+    if hasattr(config, 'cache') and 'PYTEST_XDIST_WORKER' not in os.environ:
         programs = config.cache.mkdir('programs')
         if sum(file.stat().st_size for file in programs.iterdir()) > MOST_PROGRAMS:
             shutil.rmtree(programs)
@@ -91,7 +91,8 @@ def _own_cache(request, tmp_path_factory):
     cache = tmp_path_factory.mktemp('cache')
     os.environ['TRANSFORMER_CACHE'] = str(cache)
     # Many tests compile the same program, in all processes of pytest and again when it is called again.
-    (cache / 'programs').symlink_to(request.config.cache.mkdir('programs'))
+    if hasattr(request.config, 'cache'):
+        (cache / 'programs').symlink_to(request.config.cache.mkdir('programs'))
     process.keep_programs()
     # Of the terminal that pytest runs in, which would fold the tables that tests read.
     os.environ.pop('COLUMNS', None)
