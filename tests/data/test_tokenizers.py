@@ -182,7 +182,7 @@ def test_model_files_tell_the_kind(model, pieces):
         assert type(again) is type(made)
         assert (again.content, again.sha256, again.size) == (made.content, made.sha256, made.size)
         assert again.decode(again.encode('ein Bär')) == 'ein Bär'
-        for damaged in (made.content[:-3], b'x', made.content[1:]):
+        for damaged in (made.content[:-3], b'x', made.content[1:], b''):
             with pytest.raises(RuntimeError):
                 kinds.read(damaged)
 
@@ -314,7 +314,7 @@ def test_gaps_in_codes(codes, text):
 
 def test_codes_do_not_mark_beginnings(codes):
     for use in (codes.begins_words, lambda: word_vectors.words_of(codes)):
-        with pytest.raises(ConfigError, match='data.tokenizer=bpe'):
+        with pytest.raises(ConfigError, match='data.tokenizer_model'):
             use()
 
 
@@ -327,6 +327,7 @@ def test_codes(codes):
     ]
     assert codes.decode([*codes.encode('the')[:-1], UNK, 4000]) == 'the \ufffd\ufffd'
     assert codes.decode(codes.encode('a\nb'), one_line=True) == 'a b'
+    assert codes.decode(codes.encode('x</w>y the')) == 'x</w>y the'
     assert codes.encode_document('the\nB').tolist() == codes.encode('the\nB')
     again = kinds.read(codes.content)
     assert again.sha256 == codes.sha256 and again.encode('the old') == codes.encode('the old')
@@ -473,6 +474,7 @@ def test_byte_level_bpe():
     for text in ('aaab', ' ab  aab\n', 'Größe ½ \U0001f600 …', '', 'a\tb'):
         ids = made.encode(text)
         assert ids[-1] == EOS and UNK not in ids and made.decode(ids) == text
+        assert made.decode([PAD, *ids[:-1], UNK, EOS]) == text and len(made.offsets(text)) == len(ids)
     assert vocabulary.train(sentences, 262, 'byte_bpe') == made.content
 
 

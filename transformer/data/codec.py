@@ -96,7 +96,8 @@ def read(file: str, content: bytes) -> FieldCodec:
     """Builds the codec that a file's name and content describe.
 
     Raises:
-      RuntimeError: the content is damaged.
+      RuntimeError, ValueError: the content is damaged.
+      ConfigError: a library that it needs is not installed.
     """
     if not file.endswith(Labels.file):
         return kinds.read(content)

@@ -11,11 +11,12 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 import pytest
+from etils import epath
 
 from transformer.config import ConfigError, Data, config_dict, resolve
 from transformer.data import cache, text_input
 from transformer.data.fields import Image, Label, Reading, Text
-from transformer.data.sources import images, reader
+from transformer.data.sources import images, reader, table
 
 READING = Reading({'image': Image(4, 4, 3), 'text': Text(None, '')}, ('source',))
 COLOURS = {'a.png': (250, 0, 0), 'b.png': (0, 250, 0), 'c.png': (0, 0, 250)}
@@ -161,6 +162,14 @@ def test_pictures_are_turned(orientation):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(('kind', 'factor'), [(np.uint8, 1), (np.uint16, 257)])
+def test_transparent_grey_is_white(kind, factor):
+    file, grey = io.BytesIO(), np.array([[0, 100], [200, 0]], kind) * kind(factor)
+    PIL.Image.fromarray(grey).save(file, 'PNG', transparency=0)
+    found = images.decode(file.getvalue(), 'grey.png', Image(2, 2, 1))
+    assert found[..., 0].tolist() == [[255, 100], [200, 255]]
+
+
 def test_damaged_exif():
     """The width is a fraction, and the data end there: the picture is turned all the same."""
     picture = np.zeros((8, 8, 3), np.uint8)
@@ -252,6 +261,15 @@ def test_dataset_of_a_table_of_pictures(tmp_path, archive, caplog):
         cache.prepare(refusing, READING, tmp_path / 'cache')
     write(tmp_path, table, FILES | more | {'b.png': FILES['c.png']}, archive)
     assert cache.prepare(data, READING, tmp_path / 'cache').folder != dataset.folder
+
+
+def test_names_that_no_file_has(tmp_path):
+    (tmp_path / 'all.jsonl').write_text('{"image": "\\ud800.png", "label": "a", "part": "train"}\n')
+    data = Data(source='table', dir=str(tmp_path), train='all.jsonl')
+    with pytest.raises(ConfigError, match='all.jsonl: line 1: '):
+        table.origins(data, READING, 'train')
+    with pytest.raises(images.PictureError, match='null'):
+        images.content_of(epath.Path('a\0.png'))
 
 
 def pictures_of(folder, **options) -> Data:

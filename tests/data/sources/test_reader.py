@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import types
 
 import pytest
 
@@ -407,6 +408,15 @@ def test_tfds_in_one_language(dataset):
     with pytest.raises(ConfigError) as error:
         texts(tfds_data(dataset, language='fr'))
     assert message(error) == "data.language='fr': tiny_translate/de-en has de, en"
+
+
+def test_tfds_features_that_are_no_text():
+    tfds = pytest.importorskip('tensorflow_datasets')
+    features = {'label': tfds.features.ClassLabel(num_classes=2), 'sentence': tfds.features.Text()}
+    builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
+    reading = Reading({'text': Text('label', 'data.language')}, ())
+    with pytest.raises(ConfigError, match=r"^data\.language='label': glue has sentence$"):
+        tfds_source._check_languages(Data(name='glue'), reading, builder)
 
 
 def test_tfds_origins_are_the_files(dataset):

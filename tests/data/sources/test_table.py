@@ -47,6 +47,12 @@ def test_forms_of_tables(tmp_path, name, content, columns):
     assert rows[1][1] == second
 
 
+def test_many_columns(tmp_path):
+    line = '\t'.join(['a', *['x'] * 9_999, 'b']) + '\n'
+    [(values, _)] = read(tmp_path, 'a.tsv', line, columns='text=1,label=10001')
+    assert values == {'text': 'a', 'label': 'b'}
+
+
 def test_texts_of_several_columns_and_a_slice(tmp_path):
     content = 'a\tb\tlabel\n' + ''.join(f'x{n}\ty {n}\tk\n' for n in range(4))
     rows = read(tmp_path, 'a.tsv', content, columns='text=a+b,label=label', entry='a.tsv[50%:]')
@@ -137,6 +143,7 @@ def test_null_and_no_texts_in_json_are_empty(tmp_path):
             None,
             'a.jsonl: line 2',
         ),
+        ('a.tsv', 'x\ty\n', 'text=1,label=3', "a.tsv: line 1 has no column '3', only 1, 2"),
     ],
 )
 def test_slips_in_tables(tmp_path, name, content, columns, told):
@@ -194,3 +201,6 @@ def test_squad(tmp_path):
     for broken in (*odd, half, far):
         with pytest.raises(ConfigError, match='a.json: not the JSON of SQuAD'):
             read(tmp_path, 'a.json', broken, reading, 'squad')
+    questions[1] = {'question': 'Why?'}
+    with pytest.raises(ConfigError, match='after question 1'):
+        read(tmp_path, 'a.json', json.dumps(content), reading, 'squad')

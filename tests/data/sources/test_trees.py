@@ -72,6 +72,7 @@ def test_the_identity_of_several_files_is_their_content(bank):
     ('name', 'part'),
     [
         ('wsj/no*.mrg', 'matches'),
+        ('em*', 'matches'),
         ('wsj/**/*.mrg', 'folder'),
         ('empty', '.mrg'),
         ('/wsj/*.mrg', 'relative'),

@@ -81,7 +81,7 @@ def random_objects(rng: np.random.Generator, small: tuple[float, float] = OTHERS
     radius = rng.uniform(*small, shape)
     radius[:, 0] = rng.uniform(*LARGEST, BLOCK)
     cell = SIZE / CELLS
-    # An object can move off the middle of its cell while its corners stay inside.
+    # An object can move off the middle of its cell while its corners stay about inside.
     room = np.maximum(cell / 2 - 1.5 * radius, 0.0)
     x = (cells % CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
     y = (cells // CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)

@@ -20,7 +20,7 @@ class Entry(NamedTuple):
 
     Attributes:
       name: of a file, a folder or a split.
-      suffix: the slice as written, such as `[:90%]` or `[:100]`.
+      suffix: condition and slice as written, such as `[:90%]` or `[lang=de][:100]`.
       start, stop: the ends of the part that is read.
       percent: whether these are percentages, not numbers of items.
       where: a column and the value that it has in the rows of a table that are read; None for all rows.

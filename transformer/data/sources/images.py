@@ -95,8 +95,8 @@ def content_of(path: epath.Path) -> bytes:
     """Returns the bytes of a file, or raises PictureError."""
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise PictureError(f'{path}: {error.strerror}') from None
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise PictureError(f'{path}: {getattr(error, "strerror", None) or error}') from None
 
 
 def decode(content: bytes, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']:
@@ -111,7 +111,9 @@ def decode(content: bytes, name: str, size: Image) -> UInt8[np.ndarray, 'h w c']
             turned = _TURNED.get(opened.getexif().get(PIL.ExifTags.Base.Orientation))
             image = opened if turned is None else opened.transpose(turned)
             if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
-                image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
+                grey, clear = np.asarray(image), image.info.get('transparency', -1)
+                grey = np.where(grey == clear, 255, (grey / 257).round().clip(0, 255))
+                image = PIL.Image.fromarray(grey.astype(np.uint8))
             if image.has_transparency_data:
                 image = image.convert('RGBA')
                 white = PIL.Image.new('RGBA', image.size, 'white')
@@ -270,7 +272,7 @@ def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def idx_classes(data: Data) -> tuple[str, ...]:
-    """Returns the numbers up to the largest label of the training split."""
+    """Returns the numbers up to the largest label in the training split's files, slices aside."""
     paths = [_idx_paths(data, entry.name, 'train')[1] for entry in entries.parse(data, 'train')]
     labels = np.concatenate([_read_idx(path, 1) for path in paths])
     if not len(labels):

@@ -117,7 +117,7 @@ class PictureFiles(contextlib.AbstractContextManager):
         start, paths = resolve(self.place), [self.place / name for name in named]
         named_files, present = {resolve(path.parent) / path.name for path in paths}, set()
         for folder in {path.parent for path in named_files}:
-            # In a folder that is missing or cannot be listed, no picture can be read either.
+            # A folder that is missing or cannot be listed shows no other pictures.
             with contextlib.suppress(OSError):
                 present |= {path for path in folder.iterdir() if not images.is_hidden(path.name)}
         return _relative(present, start), _relative(named_files, start)

@@ -1,4 +1,4 @@
-"""Readers: the rows of a split from text files, TFDS, folders of images, idx files or generators."""
+"""Readers: the rows of a split from text, tables, annotated text, TFDS, images or generators."""
 
 import dataclasses
 import io

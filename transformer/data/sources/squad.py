@@ -39,10 +39,10 @@ def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
             for paragraph in article['paragraphs']:
                 context = line(paragraph['context'])
                 for question in paragraph['qas']:
-                    number += 1
                     missing = question.get('is_impossible', False)
                     answers = () if missing else question['answers']
                     places = tuple((int(one['answer_start']), line(one['text'])) for one in answers)
                     yield {'question': line(question['question']), 'context': context, 'answer': places}
+                    number += 1
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         raise ConfigError(f'{path}: not the JSON of SQuAD (after question {number})') from None

@@ -65,7 +65,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
         if keys:
             read = itertools.islice(_rows(path, columns, entry), part.start, part.stop)
             with _pictures(data, reading, path) as pictures:
-                named = (cells.get(key) or '' for _, cells in read for key in keys)
+                named = (_cell(path, line, cells, key, False) for line, cells in read for key in keys)
                 origin = origin._replace(sha256=files.json_sha256([origin.sha256, pictures.sha256(named)]))
         result.append(origin)
     return result
@@ -85,9 +85,9 @@ def warn(data: Data, reading: Reading, split: str) -> None:
         path = entries.find(data, entry.name, split)
         if path not in checked:
             beside = tables_beside(data, path)
-            every = itertools.chain.from_iterable(_rows(one, columns, Entry(one.name)) for one in beside)
+            every = ((one, *row) for one in beside for row in _rows(one, columns, Entry(one.name)))
             with PictureFiles(data, path) as pictures:
-                pictures.warn_of_others(cells.get(key) or '' for _, cells in every for key in keys)
+                pictures.warn_of_others(_cell(*row, key, False) for row in every for key in keys)
             checked |= beside
 
 
@@ -164,7 +164,9 @@ def _cell(path: epath.Path, line: int, cells: Cells, key: str, several: bool) ->
 def _check_column(path: epath.Path, line: int, names: Collection[str], key: str) -> None:
     if key not in names:
         shown = ', '.join(names) if len(names) <= 20 else f'{len(names)} columns'
-        raise ConfigError(f'{path}: line {line} has no column {key!r}, only {shown}; see data.columns')
+        raise ConfigError(
+            f'{path}: line {line} has no column {key!r}, only {shown}; see data.columns and [COLUMN=VALUE]'
+        )
 
 
 def _without_tabs(text: str) -> str:
@@ -193,7 +195,7 @@ def _every_row(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple
     else:
         # Such as a class, a blank and a text.
         table = ((number, line.split(' ', 1)) for number, line in lines)
-    names = [*map(str, range(1, 10_000))]
+    names: Sequence[str] = ()
     if needed is not None:
         line, names = next(table, (0, needed))
         for key in needed:
@@ -203,7 +205,8 @@ def _every_row(path: epath.Path, needed: Sequence[str] | None) -> Iterator[tuple
     for number, cells in table:
         if cells and needed is not None and len(cells) > len(names):
             raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
-        row = dict(zip(names, map(_without_tabs, cells), strict=False))
+        own = names if needed is not None else map(str, range(1, len(cells) + 1))
+        row = dict(zip(own, map(_without_tabs, cells), strict=False))
         yield number, row if any(cells) else None
 
 
@@ -211,8 +214,9 @@ def _csv(path: epath.Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str
     """Yields the cells of each row of a CSV file, with the row's last line.
 
     Raises:
-      ConfigError: a quote is not closed, or the cell continues after it. A reader that allows this would take
-        the following lines, up to the next quote, for a part of the cell.
+      ConfigError: a carriage return outside quotes, a cell that is too long, or a quote that is not closed or
+        after which the cell continues. A reader that allows these quotes would take the following lines, up
+        to the next quote, for a part of the cell.
     """
     reader, first = csv.reader((line + '\n' for line in lines), strict=True), 1
     while True:

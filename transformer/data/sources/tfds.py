@@ -120,7 +120,8 @@ def _open(data: Data, reading: Reading, split: str | None = None):
 
 
 def _check_languages(data: Data, reading: Reading, builder) -> None:
-    known = list(builder.info.features)
+    features = builder.info.features.items()
+    known = [name for name, feature in features if isinstance(feature, tfds.features.Text)]
     for field in reading.texts().values():
         if field.language not in known:
             raise ConfigError(f'{field.option}={field.language!r}: {data.name} has {", ".join(known)}')

@@ -41,7 +41,7 @@ def _paths(data: Data, entry: Entry, split: str) -> list[epath.Path]:
     elif inside and ('*' in entry.name or '?' in entry.name):
         if '**' in entry.name:
             raise ConfigError(f'data.{split}: {entry.name}: ** is not supported; name the folder')
-        paths, wanted = sorted(folder.glob(entry.name)), 'matches'
+        paths, wanted = sorted(path for path in folder.glob(entry.name) if not path.is_dir()), 'matches'
     else:
         return [entries.find(data, entry.name, split)]
     paths = [path for path in paths if not path.name.startswith('.')]
@@ -91,7 +91,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _count(path: epath.Path) -> int:
-    """Counts the trees. Raises ConfigError if there is none; `trees.read` reports other faults."""
+    """Counts the trees. Text that is no tree is reported by `trees.read`."""
     depth = count = 0
     for line in text.lines(path):
         for sign in line:

@@ -112,8 +112,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
         """Returns the text up to the first EOS, without PAD. With `one_line`, newlines become blanks.
 
-        UNK, ids beyond the pieces and bytes that are not UTF-8 become U+FFFD or, with SentencePiece, a double
-        question mark; a tokenizer of Hugging Face's leaves out the first two.
+        Bytes that are not UTF-8 become U+FFFD. So do UNK and ids beyond the pieces, but SentencePiece writes
+        a double question mark between blanks for these, and a tokenizer of Hugging Face's leaves them out.
         """
         text = self._text(list(itertools.takewhile(lambda token: token != EOS, map(int, ids))))
         return text.replace('\n', ' ') if one_line else text

@@ -86,19 +86,23 @@ class CodesTokenizer(Tokenizer):
 
     def begins_words(self) -> Bool[np.ndarray, ' pieces']:
         """Raises ConfigError: whether a piece begins a word depends on the piece before it."""
-        raise ConfigError('codes of subword-nmt mark only the ends of words; choose data.tokenizer=bpe')
+        raise ConfigError('codes of subword-nmt mark only the ends of words; leave out data.tokenizer_model')
 
     def _text(self, ids: list[int]) -> str:
         content = b''.join(
             bytes([token - len(SYMBOLS)])
             if UNK < token < _AFTER_BYTES
-            else self._names[token].encode()
+            else self._ended(token).encode()
             if UNK < token < self.size
             else b'\xff'  # UTF-8 never contains this byte.
             for token in ids
             if token != PAD
         )
-        return content.decode(errors='replace').replace(_WORD_END, ' ').removesuffix(' ')
+        return content.decode(errors='replace').removesuffix(' ')
+
+    def _ended(self, token: int) -> str:
+        name = self._names[token]
+        return f'{name.removesuffix(_WORD_END)} ' if name.endswith(_WORD_END) else name
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the pieces of a text, with "▁" where a word begins."""

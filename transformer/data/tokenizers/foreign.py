@@ -70,7 +70,7 @@ def with_symbols_first(model: bytes) -> bytes:
     first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(ids, key=ids.get)]
     first[UNK].type = kinds.UNKNOWN
     special = (kinds.CONTROL, kinds.UNKNOWN)
-    # The three pieces at their old places, whatever their types, and the start of a sentence.
+    # All but the three pieces at their old places, whatever their types, and the start of a sentence.
     others = [
         piece
         for piece in proto.pieces

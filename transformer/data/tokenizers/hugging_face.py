@@ -137,20 +137,20 @@ class HuggingFaceTokenizer(Tokenizer):
         encoded = self._tokenizer.encode(utf8(text).decode())
         skipped = int(self.begins_with_end)
         places = list(encoded.offsets[skipped:])
-        ends = bool(encoded.ids) and self._ours[encoded.ids[-1]] == EOS
+        ends = len(encoded.ids) > skipped and self._ours[encoded.ids[-1]] == EOS
         return places if ends else [*places, (len(text), len(text))]
 
     def _text(self, ids: list[int]) -> str:
         # The library leaves special pieces out.
-        theirs = [self.order[token] for token in ids if token < self.size]
+        theirs = [self.order[token] for token in ids if token < self.size and token not in (PAD, UNK)]
         return self._tokenizer.decode([number for number in theirs if number >= 0])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces, with "▁" where a word begins, and special ones as they are, as <...>."""
+        """Returns the pieces, with "▁" where a word begins, and special ones in the form <...>."""
         return [self._piece(int(token)) for token in ids]
 
     def readable(self, ids: Iterable[int]) -> list[str]:
-        """Returns the pieces. Byte-level ones are text or, without whole characters, codes such as <0x0A>."""
+        """Returns the pieces. Byte-level ones are text or, if it cannot be printed, codes such as <0x0A>."""
         return [self._readable(int(token)) for token in ids]
 
     def name(self, token: int) -> str | None:

@@ -16,8 +16,11 @@ def read(content: bytes) -> Tokenizer:
     """Builds the tokenizer that a file's content describes.
 
     Raises:
-      RuntimeError: the content is damaged.
+      RuntimeError, ValueError: the content is damaged.
+      ConfigError: the library that this kind needs is not installed.
     """
+    if not content:
+        raise RuntimeError('empty')
     if content == byte.BYTES:
         return byte.ByteTokenizer()
     kinds = (kind for begin, kind in _BEGINNINGS.items() if content.startswith(begin))

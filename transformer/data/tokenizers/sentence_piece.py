@@ -23,8 +23,8 @@ _BLOCK = 1 << 16  # characters of a document that are encoded together, plus the
 class SentencePieceTokenizer(Tokenizer):
     """A tokenizer with the pieces of a SentencePiece model.
 
-    With a model from `train`, `decode(encode(text)) == text` for every text, including blanks and control
-    characters. A model from another program can normalise the text.
+    With a model from `train`, `decode(encode(text)) == text` for every text in Unicode, including blanks and
+    control characters. A model from another program can normalise the text.
     """
 
     def __init__(self, content: bytes):

@@ -66,7 +66,7 @@ def noun_phrase(
     nouns: list[Noun],
     determiners: Sequence[str] = USUAL_DETERMINERS,
 ) -> NounPhrase:
-    """Returns a random noun phrase with a determiner and perhaps an adjective or a possessor."""
+    """Returns a random noun phrase, perhaps with a determiner, an adjective and a possessor."""
     noun = _some_noun(rng, classes, nouns)
     plural = bool(set(COUNTED) & set(noun.classes)) and rng.random() < 0.22
     determiner = choose(rng, determiners)

@@ -5,8 +5,8 @@ must equal the text, character by character. Agreement, case, verb position, the
 'kein', contractions, commas and capitals are therefore the generator's. The grammar's other rules:
 
 - A verb takes the complements in its row of `lexicon.VERBS`, with case and preposition: all its objects,
-  a predicate adjective with 'sein', a dass-clause with 'wissen'. A place occurs only with verbs whose row
-  names one; 'wohnen', 'sitzen' and 'stehen' need it, the others do not.
+  a predicate adjective with 'sein', a dass-clause with 'wissen', 'glauben' and 'merken'. A place occurs
+  only with verbs whose row names one; 'wohnen', 'sitzen' and 'stehen' need it, the others do not.
 - Clauses joined by a conjunction have one tense; a relative clause has its own. Adverbials of time and
   conjunctions ('als', 'wenn') fit the tense.
 - Plurals can lack a determiner. In the singular only mass nouns can; they never take 'ein' or 'jeder'.

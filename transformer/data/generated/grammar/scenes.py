@@ -85,7 +85,7 @@ def riddle(rng: random.Random) -> Sentence:
 
 
 def minimal_pair(rng: random.Random, kind: str) -> tuple[Sentence, Sentence]:
-    """Returns two sentences that differ in one word (`kind` 'word') or have two nouns swapped ('swap')."""
+    """Returns two sentences: one English word differs (`kind` 'word'), or two nouns are swapped ('swap')."""
     scene = choose(rng, SCENES if kind == 'word' else SWAPPABLE)
     first, second = (NounPhrase(noun) for noun in _scene_nouns(rng, scene))
     degree = choose(rng, scene.degrees)

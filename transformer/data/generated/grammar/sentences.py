@@ -57,8 +57,8 @@ class PronounItem(NamedTuple):
 
     Attributes:
       pronoun: the correct German pronoun: 'er', 'sie' or 'es'.
-      kind: the difference between the two sentences of a pair: one word ('word'), or two swapped nouns
-        ('swap').
+      kind: the difference between the two sentences of a pair: one English word ('word'), or two swapped
+        nouns ('swap').
     """
 
     source: str

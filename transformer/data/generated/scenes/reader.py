@@ -49,7 +49,7 @@ def read(text: str, language: str) -> Caption | None:
     """Returns the facts that a caption states, or None if the text is not of the grammar.
 
     The mentions are the largest object, then the others in the order of the text. A pronoun means the object
-    that was mentioned last, even where it could mean another, as in 2 % of the English captions.
+    that the clause or thing before was about, even where it could mean another.
     """
     tokens = _TOKEN.findall(text)
     if not tokens or tokens[-1] != '.' or re.sub(' ([.,:])', r'\1', ' '.join(tokens)) != text:

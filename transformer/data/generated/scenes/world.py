@@ -18,7 +18,7 @@ HELD_OUT = (('red', 'circle'), ('blue', 'square'), ('yellow', 'triangle'), ('pur
 # Radii of the objects other than the largest, in pixels: large enough that their shapes can be seen.
 SMALL = (2.2, 2.6)
 NUMBERS = 32  # random numbers of a picture, for its caption
-_ALIKE = 0.15  # share of pictures whose second and third object look alike
+_ALIKE = 0.15  # chance that the third object, if there is one, takes the second's look
 
 
 class Block(NamedTuple):

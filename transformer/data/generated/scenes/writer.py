@@ -15,8 +15,8 @@ _STYLE, _OPENING, _FRAME, _VERB, _PLACE, _REFERENCE, _WORD, _END = 6, 7, 8, 11, 
 def write(caption: Caption, language: str, numbers: Sequence[int]) -> str:
     """Returns a caption's text.
 
-    Captions with other values of the same facts differ only in the words for these, if they have the same
-    random numbers.
+    Captions with other values of the same facts and the same random numbers differ in the words for these
+    and, rarely, in what a phrase that refers back needs to be clear.
     """
     return _Writer(caption, language, numbers).text()
 
@@ -25,7 +25,7 @@ class _Writer:
     def __init__(self, caption: Caption, language: str, numbers: Sequence[int]):
         self._caption, self._name, self._words = caption, language, LANGUAGES[language]
         self._numbers = numbers
-        # One picture's largest circle in eight is called a disc.
+        # One mention of circles in eight calls them discs.
         self._nouns = [
             int(len(NOUNS[mention.shape]) > 1 and numbers[_WORD + index] % 8 == 0)
             for index, mention in enumerate(caption.mentions)
