@@ -353,6 +353,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
+def first_bytes(text: str, count: int) -> str:
+    """Returns the first characters of a text, at most so many bytes."""
+    return text.encode()[:count].decode(errors='ignore')
+
+
 def bytes_sha256(content: bytes) -> str:
     """Returns the SHA-256 of bytes."""
     return hashlib.sha256(content).hexdigest()

@@ -46,7 +46,8 @@ def _output(call: Call) -> pathlib.Path:
 def collect(call: Call) -> None:
     """Extracts the final scores of public trainings from their evaluations."""
     (folder,) = call.words
-    files.write_json(_output(call), trainings.collect(pathlib.Path(folder)))
+    final = trainings.collect(pathlib.Path(folder))
+    files.write_json(_output(call), final)
     print(call.flags.output)
 
 

@@ -47,8 +47,8 @@ def test_a_comma_in_the_folder_separates_no_names(tmp_path, monkeypatch):
         ('translation', 'grammar', ['--source=FILE', '--reference=FILE']),
         ('language', 'text', ['--text=FILE']),
         ('denoise', 'grammar', ['--text=FILE']),
-        ('classify', 'table', [run_data.OWN_SPLIT]),
-        ('images', 'pictures', [run_data.OWN_SPLIT]),
+        ('classify', 'table', None),
+        ('images', 'pictures', None),
     ],
 )
 def test_flags_for_files_of_a_users_own(task, source, flags):

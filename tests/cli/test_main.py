@@ -1476,6 +1476,7 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
     assert len({name(f'2,/runs/a{mark}b:2') for mark in '/_'}) == 2
     # Files of one long name and different contents.
+    assert len(text_input.name_of({'source': {'name': f'{"ä" * 90}.en', 'sha256': '1'}}).encode()) <= 80
     long = [text_input.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
     assert len({name('2', of) for of in long}) == 2
     # Parts of one file, and columns whose names differ late.

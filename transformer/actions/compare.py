@@ -61,8 +61,8 @@ def compare(
     texts, others = (dataset.texts(split) for dataset in datasets)
     folders = ' and '.join(str(side.run.folder) for side in sides)
     if texts != others:
-        can_name = run_data.own_files(sides[0].run.config) != [run_data.OWN_SPLIT]
-        raise ConfigError(f'{folders} have different texts of {what}{"; name files instead" * can_name}')
+        remedy = '; name files instead' if run_data.own_files(sides[0].run.config) else ''
+        raise ConfigError(f'{folders} have different texts of {what}{remedy}')
     if different := [field for field in _other_values(*datasets, split) if field not in texts]:
         raise ConfigError(f'{folders}: {what} has another {different[0]} in some examples')
     first, second = evaluations = [_evaluation(side, what, changes) for side in sides]

@@ -55,17 +55,18 @@ def _warn_of_edits(run: Run, copy: Dataset) -> None:
                 )  # fmt: skip
 
 
-def own_files(config: Config) -> list[str]:
-    """Returns the flags by which `evaluate` is given a user's files: one a field, or the split's option."""
+def own_files(config: Config) -> list[str] | None:
+    """Returns the flags of a user's files, one a field, or None if only a split can have other content."""
     fields = task_of(config).reading(config).fields
-    return [FLAGS[field] for field in fields] if fields.keys() <= FLAGS.keys() else [OWN_SPLIT]
+    return [FLAGS[field] for field in fields] if fields.keys() <= FLAGS.keys() else None
 
 
 def check_split(run: Run, split: str) -> None:
     """Raises ConfigError if a work directory has no such split to evaluate. Reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
     if not scored:
-        raise ConfigError(f'{run.folder}: has no data of its own; give {" ".join(own_files(run.config))}')
+        advice = ' '.join(own_files(run.config) or [OWN_SPLIT])
+        raise ConfigError(f'{run.folder}: has no data of its own; give {advice}')
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 

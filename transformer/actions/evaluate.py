@@ -95,9 +95,9 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
         if os.path.exists(path) and not os.path.isfile(path):
             raise ConfigError(f'{path}: not a regular file, which can be read twice')
     fields, flags = task_of(run.config).reading(run.config).fields, run_data.own_files(run.config)
-    if flags == [run_data.OWN_SPLIT]:
+    if flags is None:
         raise ConfigError(
-            f'{run.folder}: its examples have {" and ".join(fields)}: use evaluate with {flags[0]}'
+            f'{run.folder}: its examples have {" and ".join(fields)}: use evaluate with {run_data.OWN_SPLIT}'
         )
     if set(paths) != set(fields):
         given = ' '.join(run_data.FLAGS[name] for name in paths)

@@ -213,5 +213,4 @@ def name_of(identity: dict[str, dict[str, str]]) -> str:
         [file['sha256'] + part for file, part in zip(identity.values(), slices, strict=True)]
     )
     # `workdir.evaluation_name` keeps 80 bytes as they are.
-    stem = epath.Path(first['name']).stem.encode()[:71].decode(errors='ignore')
-    return f'{stem}-{digest[:8]}'
+    return f'{files.first_bytes(epath.Path(first["name"]).stem, 71)}-{digest[:8]}'

@@ -30,7 +30,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
       ConfigError: the file is missing, damaged or of an unknown type, or the library is not installed.
     """
     safetensors = parameters_file.load_library()
-    content = _content(file)
+    content = content_of(file)
     try:
         found = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:
@@ -52,7 +52,7 @@ def read_torch(file: epath.Path) -> Arrays:
     """
     with needing(file.name, 'torch'):
         import torch
-    content = io.BytesIO(_content(file))
+    content = io.BytesIO(content_of(file))
     try:
         found = torch.load(content, weights_only=True, map_location='cpu')
     except Exception:  # Damaged files raise almost anything, with several lines of advice.
@@ -73,7 +73,8 @@ def read_torch(file: epath.Path) -> Arrays:
     return {name: wide(array.detach()).numpy() for name, array in found.items()}
 
 
-def _content(file: epath.Path) -> bytes:
+def content_of(file: epath.Path) -> bytes:
+    """Returns the bytes of a file, or raises ConfigError if there is none."""
     try:
         return file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):

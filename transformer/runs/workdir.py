@@ -316,7 +316,9 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
     changed = [f'{key.partition(".")[2]}={value}' for key, value in options.items() if value != own[key]]
-    short = of if len(of.encode()) <= 80 else f'{_first_bytes(of, 71)}-{files.bytes_sha256(of.encode())[:8]}'
+    short = (
+        of if len(of.encode()) <= 80 else f'{files.first_bytes(of, 71)}-{files.bytes_sha256(of.encode())[:8]}'
+    )
     # Folders of an ensemble, whose names can differ in what becomes a _.
     apart = [files.bytes_sha256(checkpoint.encode())[:8]] if '/' in checkpoint else []
     name = re.sub(r'[^\w.=+-]', '_', '.'.join([short, checkpoint, *apart, *changed]))
@@ -324,12 +326,7 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
         name += '.evaluated'
     # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.
     long = len(name.encode()) > 180
-    return f'{_first_bytes(name, 160)}.{files.bytes_sha256(name.encode())[:16]}' if long else name
-
-
-def _first_bytes(text: str, count: int) -> str:
-    """Returns the first characters of a text, at most so many bytes."""
-    return text.encode()[:count].decode(errors='ignore')
+    return f'{files.first_bytes(name, 160)}.{files.bytes_sha256(name.encode())[:16]}' if long else name
 
 
 def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:

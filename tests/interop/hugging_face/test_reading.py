@@ -366,6 +366,11 @@ def broken(
         ('t5', {'settings': {'decoder_start_token_id': 1}}, 'decoder_start_token_id=1'),
         ('t5_1_1', {'arrays': {'lm_head.weight': None}}, 'lm_head.weight: missing'),
         ('t5', {'settings': {'vocab_size': 40}}, 'vocab_size=40'),
+        (
+            't5',
+            {'settings': {'vocab_size': 9}, 'arrays': {'shared.weight': np.zeros((9, 16), 'f')}},
+            'shared.weight only 9 rows',
+        ),
         ('t5', {'settings': {'num_decoder_layers': 2}}, 'decoder.block.1'),
         ('t5', {'arrays': {'shared.weight': None}}, 'shared.weight: missing'),
         (
@@ -600,6 +605,7 @@ def test_settings_that_change_nothing(tmp_path):
     special = {'sep_token': token, 'additional_special_tokens': []}
     folder = early(tmp_path / 'a', 'bert', settings, special_tokens_map=special, added_tokens={'[MASK]': 5})
     assert early_tokenizers.read(folder) == early_tokenizers.read(early(tmp_path / 'b', 'bert', {}))
+    assert special.keys() <= early_tokenizers.SETTINGS
     (tmp_path / 'b' / 'vocab.txt').write_text('[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n')
     with pytest.raises(ConfigError, match=r'vocab.txt: has no piece \[MASK\]'):
         early_tokenizers.read(epath.Path(tmp_path / 'b'))

@@ -425,6 +425,8 @@ def test_refused_options(finished):
         config_of(denoise__objective='prefix', denoise__density=0.3)
     with pytest.raises(ConfigError, match=r'denoise\.span'):
         resolve(config_dict({'denoise.span': 2.0}))
+    with pytest.raises(ConfigError, match=r'data\.pieces=400 \+ denoise\.sentinels=9$'):
+        config_of(decode__beam=205)
     with pytest.raises(ConfigError, match=r'train\.watch_every=1'):
         action.check_best(config_of(train__watch_every=1))
     short = config_of(data__batching='running', data__row_len=2, data__max_len=2)

@@ -92,7 +92,7 @@ class CodesTokenizer(Tokenizer):
         content = b''.join(
             bytes([token - len(SYMBOLS)])
             if UNK < token < _AFTER_BYTES
-            else self._ended(token).encode()
+            else self._text_of(token).encode()
             if UNK < token < self.size
             else b'\xff'  # UTF-8 never contains this byte.
             for token in ids
@@ -100,7 +100,8 @@ class CodesTokenizer(Tokenizer):
         )
         return content.decode(errors='replace').removesuffix(' ')
 
-    def _ended(self, token: int) -> str:
+    def _text_of(self, token: int) -> str:
+        """Returns the text of a piece, with a blank if it ends a word."""
         name = self._names[token]
         return f'{name.removesuffix(_WORD_END)} ' if name.endswith(_WORD_END) else name
 

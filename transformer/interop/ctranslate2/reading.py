@@ -16,6 +16,7 @@ from transformer.data.tokenizers.foreign import read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import layout
+from transformer.interop.arrays import content_of
 from transformer.interop.ctranslate2 import binary, names
 from transformer.interop.foreign import (
     FIELDS,
@@ -71,11 +72,7 @@ def read(folder: epath.Path) -> Foreign:
       ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
     """
     with errors_in(folder):
-        try:
-            content = (folder / names.FILE).read_bytes()
-        except FileNotFoundError:
-            raise ConfigError(f'{names.FILE}: missing') from None
-        kind, arrays = binary.read_arrays(content)
+        kind, arrays = binary.read_arrays(content_of(folder / names.FILE))
         settings = _DEFAULTS | json_object(folder / 'config.json', _SETTINGS, {})
         model = _model(folder, kind, arrays, settings)
         return model._replace(unused=unused(folder, {'config.json': _SETTINGS}))

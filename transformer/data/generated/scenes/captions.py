@@ -39,7 +39,7 @@ def holds(sentence: str, picture: Sequence[Fact], language: str) -> bool | None:
 
 
 def wrong_caption(split: str, number: int, language: str, kind: str) -> str | None:
-    """Returns the caption with one fact of a kind changed, which makes it false; None if none can be.
+    """Returns the caption with one fact of a kind changed, which makes it false, or None if none can be.
 
     It names no combination that the split's pictures never have, by which it could be known without looking.
 

@@ -143,7 +143,7 @@ def changed(
     number: int = 0,
     never: Sequence[tuple[str, str]] = (),
 ) -> Caption | None:
-    """Changes one fact, which makes the caption false of the picture; None if no change does.
+    """Changes one fact, which makes the caption false of the picture, or returns None if no change does.
 
     Args:
       kind: which fact changes, one of `CHANGES`.
