@@ -1,5 +1,6 @@
 """Trainings that a signal stops while dev is scored, and what is recorded of a training."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -10,12 +11,14 @@ import toys
 from etils import epath
 
 from transformer import config as configs
+from transformer import parallel
+from transformer.actions import evaluate as evaluation
 from transformer.actions import train as action
 from transformer.config import ConfigError
-from transformer.runs import restore
+from transformer.runs import metrics, owner, restore, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.workdir import Run
-from transformer.training import loop
+from transformer.training import loop, split_sums
 
 STEPS, EVERY = 6, 2
 
@@ -160,3 +163,52 @@ def test_the_best_is_by_what_training_computes(config, tmp_path):
     run = Run.open(epath.Path(tmp_path / 'w'))
     cost = action._dev_scores(changed, None, None, None).cost
     assert cost({'dev_perplexity': 3.0}) == 3.0 and restore.origin(run, 'best').steps == [EVERY]
+
+
+def test_a_failure_of_the_first_process_ends_the_others(config, tmp_path, monkeypatch):
+    """Whatever only it does is in a block of `together`, and no block holds what waits for the others."""
+    together, depth, seen = parallel.together, [], set()
+
+    @contextlib.contextmanager
+    def counted():
+        with together():
+            depth.append(1)
+            try:
+                yield
+            finally:
+                depth.pop()
+
+    def watch(place, name: str) -> None:
+        function = getattr(place, name)
+
+        def call(*arguments, **named):
+            # All processes read checkpoints.
+            if not named.get('read_only', not getattr([*arguments, None][0], '_writes', True)):
+                seen.add((name, bool(depth)))
+            return function(*arguments, **named)
+
+        monkeypatch.setattr(place, name, call)
+
+    monkeypatch.setattr(parallel, 'together', counted)
+    alone = [
+        (workdir, 'claim'), (workdir, 'check_claim'), (workdir, 'write_lines'), (workdir, 'update_result'),
+        (workdir, 'write_evaluation'), (owner, 'hold'), (metrics.Metrics, '__init__'),
+        (metrics.Metrics, 'write'), (Checkpoints, '__init__'), (Checkpoints, 'save'), (Checkpoints, 'wait'),
+        (Checkpoints, 'restore_newest'), (restore, 'load_and_report'),
+    ]  # fmt: skip
+    all_of_them = [(parallel, 'greatest'), (split_sums, 'means'), (evaluation, 'score_split')]
+    for place, name in (*alone, *all_of_them):
+        watch(place, name)
+    # It waits once more, when all is saved.
+    monkeypatch.setattr(Checkpoints, 'close', lambda self: None)
+    changed = configs.replace(config, {'train.steps': EVERY, 'train.watch_every': 0})
+    action.train(changed, tmp_path / 'w')
+    evaluation.evaluate(Run.open(epath.Path(tmp_path / 'w')), ['dev'])
+    assert seen == {(name, True) for _, name in alone} | {(name, False) for _, name in all_of_them}
+
+
+def test_a_process_with_other_options_than_the_first_one_ends(config, finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path / 'w')
+    monkeypatch.setattr(parallel, 'is_primary', lambda: False)
+    with pytest.raises(ConfigError, match='train.seed is 0 there and 5 now'):
+        action.train(configs.replace(config, {'train.seed': 5}), tmp_path / 'w', evaluate=False)

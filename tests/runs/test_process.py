@@ -199,6 +199,21 @@ def test_processes_that_leave_gpus_idle(gpus, tmp_path, monkeypatch, caplog, nam
     assert warned is None or warned in caplog.text
 
 
+@pytest.mark.parametrize(('processes', 'kept'), [(2, True), (4, False)])
+def test_gpus_of_several_hosts_keep_no_programs_of_their_own(gpus, tmp_path, monkeypatch, processes, kept):
+    """A host whose cache has a program would not compile it, for which the others wait."""
+    gpus(2)
+    for name, value in {
+        'join_processes': None, 'platform': 'gpu', 'local_devices': 1, 'processes_here': 2,
+        'process': (0, processes),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(parallel, name, lambda value=value: value)
+    called = []
+    monkeypatch.setattr(process, 'keep_programs', lambda: called.append(True))
+    process.start(str(tmp_path / 'run'), distributed=True)
+    assert bool(called) == kept
+
+
 @pytest.mark.parametrize('precision', ['high', 'highest'])
 def test_precision(precision):
     config = configs.resolve(configs.config_dict({'train.matmul_precision': precision}))

@@ -30,12 +30,13 @@ def evaluate(
       choice: scored, best, latest, average or a step.
       changes: options that can differ from the work directory's config, such as decode.beam or data.dir.
     """
-    check_evaluation(run, choice, changes)
-    workdir.check_writable(run.folder)
-    for split in splits:
-        run_data.check_split(run, split)
-    dataset = run_data.of_run(run, changes)
-    model = restore.load_and_report(run, choice, changes)
+    with parallel.together():
+        check_evaluation(run, choice, changes)
+        workdir.check_writable(run.folder)
+        for split in splits:
+            run_data.check_split(run, split)
+        dataset = run_data.of_run(run, changes)
+        model = restore.load_and_report(run, choice, changes)
     return [_record(run, model, dataset, split, split, {'split': split}) for split in splits]
 
 
@@ -43,12 +44,13 @@ def evaluate_files(
     run: Run, paths: Mapping[str, str], choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> Evaluation:
     """Evaluates a checkpoint on a file of text for each field, without data of the training."""
-    config = check_evaluation(run, choice, changes)
-    workdir.check_writable(run.folder)
-    check_fields(run, paths)
-    reading, identity = task_of(config).reading(config), text_input.identity(paths)
-    dataset = text_input.read(paths, config.data, reading, run.codecs)
-    model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)
+    with parallel.together():
+        config = check_evaluation(run, choice, changes)
+        workdir.check_writable(run.folder)
+        check_fields(run, paths)
+        reading, identity = task_of(config).reading(config), text_input.identity(paths)
+        dataset = text_input.read(paths, config.data, reading, run.codecs)
+        model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)
     return _record(run, model, dataset, text_input.SPLIT, name, {'files': identity})
 
 
@@ -60,16 +62,17 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
         in the current folder.
     """
     own = {key: changes[key] for key in (*OWN, 'data.dir') if key in changes}
-    config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in own})
-    workdir.check_writable(run.folder)
-    # What is generated has no folder.
-    if declare.has_meaning(configs.OPTIONS, configs.flatten(config) | own, 'data.dir'):
-        own.setdefault('data.dir', os.curdir)
-    config = configs.portable(configs.replace(config, own), parallel.platform())
-    task_reading, sets = task_of(config).reading(config), []
-    for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:
-        sets.append(text_input.of_source(config.data, task_reading, run.codecs, split))
-    model, evaluations = restore.load_and_report(run, choice), []
+    with parallel.together():
+        config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in own})
+        workdir.check_writable(run.folder)
+        # What is generated has no folder.
+        if declare.has_meaning(configs.OPTIONS, configs.flatten(config) | own, 'data.dir'):
+            own.setdefault('data.dir', os.curdir)
+        config = configs.portable(configs.replace(config, own), parallel.platform())
+        task_reading, sets = task_of(config).reading(config), []
+        for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:
+            sets.append(text_input.of_source(config.data, task_reading, run.codecs, split))
+        model, evaluations = restore.load_and_report(run, choice), []
     model = model[0]._replace(config=config), model[1]
     for dataset, identity in sets:
         # Other columns of the same file are other content.
@@ -113,8 +116,9 @@ def _record(
     (trained, origin), (scores, lines) = model, score_split(*model, dataset, split)
     entry = what | {'options': configs.evaluation_options(trained.config)} | scores
     name = workdir.evaluation_name(run, trained.config, texts, origin.name)
-    if parallel.is_primary():
-        workdir.write_evaluation(run.folder, name, entry, lines)
+    with parallel.together():
+        if parallel.is_primary():
+            workdir.write_evaluation(run.folder, name, entry, lines)
     return Evaluation(name, entry, lines)
 
 

@@ -122,7 +122,9 @@ def run_training(
             restore.check_resume(folder)
             check_average(config, folder)
         rows = _word_rows(config, dataset, folder)
-    with owner.hold(folder):
+    with contextlib.ExitStack() as owned:
+        with parallel.together():
+            owned.enter_context(owner.hold(folder))
         return _train(config, folder, dataset, batches, on_metrics, start, rows, evaluate)
 
 
@@ -228,8 +230,13 @@ def _train(
         if parallel.is_primary():
             workdir.claim(folder, config, dataset.codecs, dataset.manifest, record)
             workdir.copy_data(folder, dataset)
-    averaging = (config.train.average_last, config.train.average_every)
-    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
+    with parallel.together():
+        # Another process could have read other data or options. A shared disk may show new files late.
+        if (folder / 'config.json').exists():
+            workdir.check_claim(folder, config, dataset.manifest, record)
+        train = config.train
+        averaging = train.average_last, train.average_every
+        checkpoints = Checkpoints(folder / 'checkpoints', train.keep, averaging)
     header = [
         *metrics.header(config, folder, dataset.manifest, batches['train'].steps_per_epoch),
         *(warm_start.describe(record) if record else ()),
@@ -378,9 +385,10 @@ def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset
         scores, lines = score_split(trained, origin, dataset, split)
         add = functools.partial(_with_scores, split, scores, split == splits[-1])
         result = add(result)
-        if parallel.is_primary():
-            workdir.write_lines(run.folder, f'{split}.{origin.name}', lines)
-            workdir.update_result(run.folder, add)
+        with parallel.together():
+            if parallel.is_primary():
+                workdir.write_lines(run.folder, f'{split}.{origin.name}', lines)
+                workdir.update_result(run.folder, add)
     return result
 
 

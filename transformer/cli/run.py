@@ -63,10 +63,12 @@ def train(call: Call) -> int:
                 config, folder, lock_beside(call.file), on_metrics, call.flags.init_from, score
             )
     except loop.NonFiniteError as error:
-        print(f'error: {error}', file=sys.stderr)
+        if parallel.is_primary():
+            print(f'error: {error}', file=sys.stderr)
         return 3
     except loop.Stopped as stopped:
-        print(stopped, file=sys.stderr)
+        if parallel.is_primary():
+            print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
     except (MemoryError, RuntimeError) as error:
         message = terminal.lack_of_memory(error)
@@ -74,17 +76,18 @@ def train(call: Call) -> int:
             raise
         raise ConfigError(f'{message}. Try {less_memory(config)}') from error
     print_scores(config, result['scores'])
-    if parallel.is_primary():
-        if not score:
+    # JAX ends the first process five minutes after another one has left.
+    with parallel.together():
+        if parallel.is_primary() and not score:
             hint = '' if result['scores'] else '; run.py evaluate computes the scores'
             print(f'{folder} holds config, checkpoints and metrics{hint}')
-            return 0
-        if show := task_of(config).show:
-            shown = show(trained, dataset)
-            print(*shown.lines, sep='\n', end='\n' if shown.lines else '')
-            for name, draw in shown.figures.items():
-                draw_after_training(folder / 'figures' / f'{name}.png', draw)
-        print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
+        elif parallel.is_primary():
+            if show := task_of(config).show:
+                shown = show(trained, dataset)
+                print(*shown.lines, sep='\n', end='\n' if shown.lines else '')
+                for name, draw in shown.figures.items():
+                    draw_after_training(folder / 'figures' / f'{name}.png', draw)
+            print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
 
 
@@ -173,9 +176,11 @@ def compare(call: Call) -> None:
 def average(call: Call) -> None:
     """Averages the last checkpoints."""
     run = open_run(call)
-    with owner.hold(run.folder):
-        steps = restore.average(run, call.flags.last, call.flags.every)
-    print(f'{run.folder}: {restore.Origin(restore.AVERAGE, steps, 0)}')
+    with parallel.together():
+        if parallel.is_primary():
+            with owner.hold(run.folder):
+                steps = restore.average(run, call.flags.last, call.flags.every)
+            print(f'{run.folder}: {restore.Origin(restore.AVERAGE, steps, 0)}')
 
 
 def open_declared(name: str, by_task: Mapping[str, TaskCommand], call: Call):

@@ -21,15 +21,13 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
     Raises:
       ConfigError: the package wandb is missing, or refuses the run.
     """
-    if project is None or not parallel.is_primary():
+    if project == '':
+        raise ConfigError('--wandb: missing the name of a project')
+    with parallel.together():
+        wandb = _package() if project and parallel.is_primary() else None
+    if wandb is None:
         yield None
         return
-    if not project:
-        raise ConfigError('--wandb: missing the name of a project')
-    try:
-        import wandb
-    except ModuleNotFoundError:
-        raise ConfigError('--wandb: needs the package wandb: pip install wandb') from None
     run = None
 
     def send(step: int, numbers: dict[str, float]) -> None:
@@ -55,6 +53,14 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
     finally:
         if run:
             run.finish()
+
+
+def _package():
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        raise ConfigError('--wandb: needs the package wandb: pip install wandb') from None
+    return wandb
 
 
 def _run_id(folder: epath.Path) -> str:

@@ -32,12 +32,17 @@ PACKAGES = (
 def start(folder: str, *, distributed: bool) -> epath.Path:
     """Joins the run's other processes if it is distributed, and turns on the compilation cache.
 
+    GPUs of several hosts get no cache but one that JAX_COMPILATION_CACHE_DIR names.
+
     Returns:
       The work directory as a path, local or remote.
     """
     if distributed:
         parallel.join_processes()
-    keep_programs()
+    # The hosts of a run compile a GPU's program together. One that has it in a cache of its own would leave
+    # the others waiting.
+    if parallel.platform() != 'gpu' or parallel.processes_here() == parallel.process()[1]:
+        keep_programs()
     _warn_of_idle_gpus(distributed)
     return epath.Path(folder)
 

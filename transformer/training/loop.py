@@ -136,7 +136,10 @@ def train(
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
     reported = done.step if done.unscored is None else done.step - 1
-    with Metrics(workdir, reported, end, on_metrics, header, config.train.best_by, note) as metrics:
+    # Only the first process writes, and what it cannot write must end the others, too.
+    with parallel.together():
+        metrics = Metrics(workdir, reported, end, on_metrics, header, config.train.best_by, note)
+    with metrics:
         update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
@@ -169,7 +172,8 @@ def train(
                 except _ScoringStopped:
                     scores, unscored, signal_number = {}, numbers, stop_signal()
                     stopping = saving = True
-                metrics.write(step, numbers | scores)
+                with parallel.together():
+                    metrics.write(step, numbers | scores)
             cost, over = dev.cost(scores), last and unscored is None
             if step % dev.cost_every == 0 and unscored is None:
                 over |= window.judge(cost)
@@ -179,15 +183,18 @@ def train(
                 provisional = step % dev.cost_every != 0 or unscored is not None
                 items = state.params, state.optimizer
                 more = {'ema': state.ema, 'carried': state.carried}
-                checkpoints.save(step, *items, meta, cost, **more, provisional=provisional)
+                with parallel.together():
+                    checkpoints.save(step, *items, meta, cost, **more, provisional=provisional)
             if reporting:
                 window.restart()
             if over:
                 break
             if stopping:
-                checkpoints.wait()
+                with parallel.together():
+                    checkpoints.wait()
                 raise Stopped(signal_number, step)
-        checkpoints.wait()
+        with parallel.together():
+            checkpoints.wait()
         # The last step is always saved.
         return state, saved
 
@@ -225,14 +232,16 @@ def _restore(
     like = jax.eval_shape(functools.partial(initial_state, config))
     items = {'params': like.params, 'optimizer': like.optimizer}
     items |= {name: getattr(like, name) for name in ('ema', 'carried') if getattr(like, name) is not None}
-    saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
+    with parallel.together():
+        saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
     # All processes continue from the newest step that the first process could read.
     step = parallel.greatest(saved.step if saved else 0)
-    if step and saved is None:
-        saved = checkpoints.restore(step, items)
-    if saved is None:
-        first = started_state(config, start) if start else initial_state(config)
-        return parallel.replicate(first), TrainingPosition()
+    with parallel.together():
+        if step and saved is None:
+            saved = checkpoints.restore(step, items)
+        if saved is None:
+            first = started_state(config, start) if start else initial_state(config)
+            return parallel.replicate(first), TrainingPosition()
     state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema, saved.carried)
     progress = {key: value for key, value in saved.meta.items() if key != CONFIG}
     return parallel.replicate(state), TrainingPosition(**progress)
