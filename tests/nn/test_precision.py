@@ -1,4 +1,4 @@
-"""Gradients of bfloat16 models that add up over 4,096 tokens, against those of the same model in float32."""
+"""What bfloat16 models compute in float32: sums of gradients, over 4,096 tokens, and outputs of heads."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,9 @@ from jaxtyping import Array
 
 from transformer.config import Model, config_dict, resolve
 from transformer.config.tasks import Images
-from transformer.nn import encoders, layers, positions, recurrent, stacks
+from transformer.nn import cells, encoders, heads, layers, positions, recurrent, stacks
 from transformer.tokens import Tokens
+from transformer.training import losses
 
 SMALL = {'model.d_model': 8, 'model.N': 1, 'model.vocab_size': 60, 'data.pieces': 60}
 RNG = np.random.default_rng(0)
@@ -101,3 +102,61 @@ def gradient(part: str, dtype: str) -> list[np.ndarray]:
 def test_gradients_add_up_in_float32(part):
     for found, expected in zip(gradient(part, 'bfloat16'), gradient(part, 'float32'), strict=True):
         assert np.linalg.norm(found - expected) <= 0.05 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize('name', ['classes', 'tags', 'image'])
+def test_outputs_of_heads_are_not_rounded(name):
+    """Near 1,000, a bfloat16 number is a multiple of 4."""
+    x, outputs = jnp.asarray(ROWS[:8], jnp.bfloat16), []
+    batch = {'text': text_of(x), 'label': jnp.zeros((8, 1), jnp.int32)}
+    for dtype in ('bfloat16', 'float32'):
+        m = resolve(config_dict(SMALL | {'model.dtype': dtype})).model
+        head = {
+            'classes': heads.Classes(m, 5, 'mean'),
+            'tags': heads.PositionLabels(m, 5),
+            'image': heads.ImageClasses(m, 5, Images()),
+        }[name]
+        params = head.init(jax.random.key(0), x, batch)['params']
+        params['head']['bias'] = jnp.full(5, 1000.0)
+        outputs.append(np.asarray(head.apply({'params': params}, x, batch)))
+    assert outputs[0].dtype == np.float32 and len(np.unique(outputs[1])) > 30
+    np.testing.assert_allclose(*outputs, rtol=1e-6)
+
+
+@pytest.mark.parametrize('rate', [0.05, 0.1, 0.3, 0.4])
+def test_dropout_keeps_the_mean_of_its_inputs(rate):
+    x = np.random.default_rng(0).uniform(1, 2, (512, 512)).astype(jnp.bfloat16)
+    y = np.asarray(layers._dropped(rate, jax.random.key(1), jnp.asarray(x)), np.float64)
+    of_kept = y[y > 0] / x[y > 0].astype(np.float64) * (1 - rate)
+    assert abs(of_kept.mean() - 1) < 2e-4
+    factors = cells.SegmentDropout(rate, shared=False).apply(
+        {},
+        jnp.asarray(x[None]),
+        jnp.ones((1, 512), jnp.int32),
+        train=True,
+        rngs={'dropout': jax.random.key(2)},
+    )
+    assert np.unique(factors).tolist() == [0, np.float32(1) / np.float32(1 - rate)]
+
+
+def test_gradients_of_confident_predictions_are_not_their_rounding():
+    """As on a TPU, which keeps exponentials in bfloat16: there 0.9995 is 1, and 1 - p is 0."""
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(200, 16)), jnp.bfloat16)
+    target = rng.integers(200, size=256)
+    x = jnp.asarray(np.asarray(table, np.float64)[target] * rng.uniform(0.3, 1.2, (256, 1)), jnp.bfloat16)
+    # Without the program's fusions, in which XLA for CPUs leaves numbers unrounded.
+    with jax.disable_jit():
+        shift = losses.shifts(64, x, table)
+        _, (found, _) = losses.sums_and_gradients(0.0, 64, shift, x, table, target, jnp.ones(256))
+    exact = [np.asarray(one, np.float64) for one in (x, table)]
+    logits = exact[0] @ exact[1].T
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    of_target = p[np.arange(256), target]
+    confident = (of_target > 0.999) & (of_target < 0.99999)
+    expected = (p - np.eye(200)[target]) @ exact[1]
+    error = np.linalg.norm(np.asarray(found, np.float64) - expected, axis=1) / np.linalg.norm(
+        expected, axis=1
+    )
+    assert confident.sum() > 20 and error[confident].max() < 0.02

@@ -2,13 +2,14 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from transformer.actions.train import check_best
-from transformer.config import Config, ConfigError, config_dict, resolve
+from transformer.config import OPTIONS, Config, ConfigError, config_dict, resolve
 from transformer.training import optim
 
 WARMUP, STEPS = 4, 12
@@ -122,6 +123,20 @@ def expected(config: Config, kind: dict, rate: np.ndarray) -> tuple[dict, dict |
     weights = [kind['ema'] ** (6 - s) for s in range(1, 7)]
     mean = {n: sum(a * old[n] for a, old in zip(weights, history, strict=True)) / sum(weights) for n in w}
     return w, mean
+
+
+def test_no_allowed_epsilon_lets_updates_explode():
+    """Of a gradient whose square is 0 in float32, Adam divides the mean by ε alone."""
+    config = config_of(
+        peak_lr=1e-3, schedule='constant', adam_eps=OPTIONS['train.adam_eps'].metadata['minimum']
+    )
+    optimizer = optim.optimizer(config)
+    gradient = {'w': {'kernel': jnp.float32(10.0) ** -jnp.arange(12.0, 31.0)}}
+    params = jax.tree.map(jnp.zeros_like, gradient)
+    state = optimizer.init(params)
+    for _ in range(3):
+        updates, state = optimizer.update(gradient, state, params)
+    assert 0 < jnp.max(-updates['w']['kernel']) <= 1.01e-3
 
 
 @pytest.mark.parametrize('kind', KINDS)

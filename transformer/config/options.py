@@ -190,7 +190,7 @@ class Train:
     )
     beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
     beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999, only=ADAM)
-    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=1e-30, only=ADAM)
+    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=1e-15, only=ADAM)
     bias_correction: bool = option(
         True, "correct Adam's averages for their start at 0, which BERT's code does not", '§5.3', only=ADAM
     )

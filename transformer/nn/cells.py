@@ -90,8 +90,8 @@ class Factors(NamedTuple):
 
 
 def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float[Array, '*B U']:
-    """Multiplies x by dropout factors, in x's dtype."""
-    return x if factors is None else x * factors.astype(x.dtype)
+    """Multiplies x by dropout factors."""
+    return x if factors is None else (x * factors).astype(x.dtype)
 
 
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
@@ -206,7 +206,7 @@ class SegmentDropout(nn.Module):
         if not train or self.rate == 0.0:
             return None
         # Rows first, because microbatches draw by rows.
-        rows = jnp.ones_like(like.swapaxes(0, 1))
+        rows = jnp.ones(like.swapaxes(0, 1).shape, matmul.sum_type(like))
         factors = Dropout(self.rate)(rows, train=True).swapaxes(0, 1)
         if not self.shared:
             return factors

@@ -1,5 +1,7 @@
 """Heads: turn an encoder's vectors [R S D] into logits. A new head is a class, and a line in `HEADS`."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,8 @@ class Pieces(nn.Module):
         self.logits = Softmax(self.model, self.embedding)
         nn.share_scope(self, self.logits)
         if self.pairs:
-            self.pooler, self.next_sentence = linear(self.model, self.model.d_model), linear(self.model, 2)
+            self.pooler = linear(self.model, self.model.d_model)
+            self.next_sentence = linear(_in_float32(self.model), 2)
 
     def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R P V']:
         if self.pairs and self.is_initializing():
@@ -48,7 +51,12 @@ class Pieces(nn.Module):
 
     def classes(self, x: Float[Array, 'R S D']) -> Float[Array, 'R 2']:
         """Returns the logits of a pair's class: a linear map of tanh(W x + b), x a row's first vector."""
-        return self.next_sentence(jnp.tanh(self.pooler(x[:, 0]))).astype(jnp.float32)
+        return self.next_sentence(jnp.tanh(self.pooler(x[:, 0])))
+
+
+def _in_float32(model: Model) -> Model:
+    """Sets the type of a linear map: in bfloat16, numbers lose digits, and near logits become equal."""
+    return dataclasses.replace(model, dtype=jnp.promote_types(model.dtype, jnp.float32).name)
 
 
 class Classes(nn.Module):
@@ -62,11 +70,11 @@ class Classes(nn.Module):
     pool: str
 
     def setup(self):
-        self.head = linear(self.model, self.classes)
+        self.head = linear(_in_float32(self.model), self.classes)
 
     def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R E K']:
         vectors = pool_examples(x, batch['text'], batch['label'].shape[1], self.pool)
-        return self.head(vectors).astype(jnp.float32)
+        return self.head(vectors)
 
 
 def pool_examples(x: Float[Array, 'R S D'], text: Tokens, examples: int, pool: str) -> Float[Array, 'R E D']:
@@ -88,11 +96,11 @@ class PositionLabels(nn.Module):
     labels: int
 
     def setup(self):
-        self.head = linear(self.model, self.labels)
+        self.head = linear(_in_float32(self.model), self.labels)
 
     def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R S K']:
         del batch
-        return self.head(x).astype(jnp.float32)
+        return self.head(x)
 
 
 class ImageClasses(nn.Module):
@@ -107,11 +115,11 @@ class ImageClasses(nn.Module):
 
     def setup(self):
         kernel = nn.initializers.zeros if self.images.begin == 'zeros' else None
-        self.head = Linear(self.model, (self.classes,), kernel_init=kernel)
+        self.head = Linear(_in_float32(self.model), (self.classes,), kernel_init=kernel)
 
     def __call__(self, x: Float[Array, 'B S D'], batch: Batch) -> Float[Array, 'B K']:
         del batch
-        return self.head(pool_image(x, self.images)).astype(jnp.float32)
+        return self.head(pool_image(x, self.images))
 
 
 def pool_image(x: Float[Array, 'B S D'], images: Images) -> Float[Array, 'B D']:

@@ -78,7 +78,9 @@ def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '
     # Comparing before joining keeps the joined array at one byte per entry.
     halves = [half >= round(rate * 2**16) for half in (words & 0xFFFF, words >> 16)]
     keep = jnp.concatenate(halves, axis=-1)[..., :width]
-    return jnp.where(keep, x / (1.0 - rate), 0.0)
+    # In float32: rounded to bfloat16, 1 - rate would change the mean.
+    scaled = (x.astype(matmul.sum_type(x)) / (1.0 - rate)).astype(x.dtype)
+    return jnp.where(keep, scaled, 0.0)
 
 
 class LayerNorm(nn.Module):

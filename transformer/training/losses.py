@@ -159,6 +159,8 @@ def sums_and_gradients(eps_ls, most, shift, x, table, target, weights):
         sums = jax.tree.map(jnp.add, sums, _sums(size, eps_ls, weights, *of_chunk))
         if known is not None:
             powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(dtype)
+            # From a rounded probability near 1, its label would leave little but the rounding.
+            powers = jnp.where(is_gold, jnp.exp(gold_logit - shift)[:, None], powers)
         label = jnp.where(is_gold, 1 - eps_ls, eps_ls / (size - 1))
         slope = (weights[:, None] * (powers / total[:, None] - label)).astype(x.dtype)
         of_table += jax.lax.dot_general(slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=dtype)
