@@ -160,7 +160,7 @@ def benchmark_decode(call: Call) -> None:
 
 def _accelerator_sizes(file: str, changes: Mapping[str, object]) -> dict[str, object]:
     """Returns the `ACCELERATOR_SIZES` that have a meaning in a file's config with these changes."""
-    values = configs.present_values(arguments.read_config_file(file)) | ACCELERATOR_SIZES | changes
+    values = configs.option_values(arguments.read_config_file(file)) | ACCELERATOR_SIZES | changes
     return {key: size for key, size in ACCELERATOR_SIZES.items() if has_meaning(configs.OPTIONS, values, key)}
 
 

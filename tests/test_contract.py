@@ -334,16 +334,16 @@ def steps(config: Config, variables: dict) -> jax.Array:
 
     def step(constants, state, tokens):
         logits, state = model.apply(variables, constants, state, tokens, method='step')
-        return cache.continued(state, of_all(places + 1)), logits
+        return cache.follow(state, of_all(places + 1)), logits
 
     (constants, state), (larger, room) = rooms
     state = cache.spread(state, 3)
     state, found = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
     of_row = (places + FIRST) % 3
-    state = cache.continued(state, of_all(jnp.where(of_row == 2, 0, of_row) - FIRST))
+    state = cache.follow(state, of_all(jnp.where(of_row == 2, 0, of_row) - FIRST))
     sentences, rows = jnp.array([2, 0, 1]), jnp.array([6, 7, 8, 0, 1, 2, 3, 4, 5])
     larger = jax.tree.map(lambda x: x[sentences], larger)
-    state = cache.of_sentences(cache.moved(state, room, 3), sentences, 3)
+    state = cache.of_sentences(cache.enlarge(state, room, 3), sentences, 3)
     _, others = jax.lax.scan(functools.partial(step, larger), state, tokens[FIRST:, rows])
     found = jnp.concatenate([found, others[:, jnp.argsort(rows)]])
     found = jnp.stack([found[t, of_all(places - t)] for t in range(T)])

@@ -43,7 +43,7 @@ def test_training_step_of_base(config):
 
 
 def test_decoding_step_of_base(config):
-    asked = generate.Asked(config.decode, 1, extend=config.train.task == 'language')
+    asked = generate.SearchOptions(config.decode, 1, extend=config.train.task == 'language')
     search = functools.partial(generate.search_rows, config, asked, config.data.pieces)
     mapped = jax.pmap(search, in_axes=(None, None, 0))
     tokens = jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32)

@@ -144,7 +144,7 @@ def test_two_batches_of_rows_are_in_work_at_a_time(monkeypatch):
         return rows
 
     monkeypatch.setattr(parallel, 'rows_program', lambda function, on: meet)
-    batches = [np.full((parallel.local_devices(), 1), n) for n in range(4)]
+    batches = [np.full((parallel.local_device_count(), 1), n) for n in range(4)]
     found = parallel.map_rows(meet, 'float32')(None, None, batches)
     assert [int(rows[0, 0]) for rows in found] == [0, 1, 2, 3]
     assert most == [2] * 4
@@ -160,7 +160,7 @@ def test_elsewhere_batches_go_one_by_one_and_no_more_start_once_closed(monkeypat
 
     monkeypatch.setattr(parallel, 'rows_program', lambda function, on: begin)
     monkeypatch.setattr(parallel, 'platform', lambda: 'gpu')
-    batches = [np.full((parallel.local_devices(), 1), n) for n in range(100)]
+    batches = [np.full((parallel.local_device_count(), 1), n) for n in range(100)]
     with contextlib.closing(parallel.map_rows(begin, 'float32')(None, None, batches)) as found:
         next(found)
     assert begun == list(range(len(begun))) and len(begun) < 100

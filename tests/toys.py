@@ -10,7 +10,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.actions import train as action
-from transformer.config import Config, config_dict, present_values, resolve
+from transformer.config import Config, config_dict, option_values, resolve
 from transformer.config.declare import drop_unused
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of
@@ -40,7 +40,7 @@ OPTIONS = {
 def config_of(folder: pathlib.Path, **changes) -> Config:
     """Makes a config on the files of a folder; the changes are `group__option=value`."""
     named = {key.replace('__', '.'): value for key, value in changes.items()} | {'data.dir': str(folder)}
-    values = present_values(config_dict(OPTIONS | named))
+    values = option_values(config_dict(OPTIONS | named))
     return resolve(config_dict(drop_unused(configs.OPTIONS, values, named)[0]))
 
 

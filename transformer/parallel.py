@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
 from transformer.config import ConfigError
@@ -90,7 +89,7 @@ def to_devices(batch: Batch, microbatches: int) -> Batch:
       microbatches: their number in the whole batch, over all processes.
     """
     per_device = microbatches // device_count()
-    split = lambda x: x.reshape(local_devices(), per_device, -1, *x.shape[1:])
+    split = lambda x: x.reshape(local_device_count(), per_device, -1, *x.shape[1:])
     return jax.device_put(jax.tree.map(split, batch), _sharding(AXIS))
 
 
@@ -103,8 +102,8 @@ def replicate(tree):
 
 
 def _sharding(*axes: str) -> jax.sharding.NamedSharding:
-    mesh = jax.sharding.Mesh(np.array(_local_devices()), (AXIS,))
-    return jax.sharding.NamedSharding(mesh, P(*axes))
+    mesh = jax.sharding.Mesh(np.array(local_devices()), (AXIS,))
+    return jax.sharding.NamedSharding(mesh, jax.P(*axes))
 
 
 def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
@@ -123,7 +122,7 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
 
 
 def map_sums(step: Callable) -> '_Bounded':
-    """Maps `step(params, batch) -> sums` over all devices."""
+    """Maps `step(state, batch) -> outputs` over all devices. The state stays as it is."""
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
     return _Bounded(mapped, lambda outputs: outputs)
 
@@ -176,9 +175,9 @@ def map_rows(function: Callable, precision: str) -> Callable:
 
     Returns:
       `(params, key, batches) -> results`, an iterator in the order of the batches, which must be closed
-      unless it is read to its end. A batch has rows [R ...], and R is a multiple of `local_devices()`.
+      unless it is read to its end. A batch has rows [R ...], and R is a multiple of `local_device_count()`.
     """
-    mapped, count = rows_program(function, _local_devices()), local_devices()
+    mapped, count = rows_program(function, local_devices()), local_device_count()
 
     def call(params, key, rows):
         split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
@@ -211,12 +210,13 @@ def device_count() -> int:
     return len(devices())
 
 
-def local_devices() -> int:
+def local_device_count() -> int:
     """Returns the number of devices of this process."""
-    return len(_local_devices())
+    return len(local_devices())
 
 
-def _local_devices() -> list[jax.Device]:
+def local_devices() -> list[jax.Device]:
+    """Returns the devices of this process, sorted by number."""
     return [device for device in devices() if device.process_index == jax.process_index()]
 
 

@@ -31,7 +31,7 @@ def update(config: Config, devices: list[jax.Device]) -> Lowered:
 
 def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
     """Lowers a search; each device gets `rows` sentences as long as a full training row."""
-    settings = generate.Asked(config.decode, 1, has(config, 'continues'))
+    settings = generate.SearchOptions(config.decode, 1, has(config, 'continues'))
     function = functools.partial(generate.search_rows, config, settings, config.data.pieces)
     mapped = parallel.rows_program(function, devices)
     source = models.blank(config, rows, cost.row_length(config))[models.fields(config)[0]]

@@ -48,7 +48,10 @@ def untrained(config: Config) -> Trained:
 def ours(trained: Trained) -> Search:
     """Returns our search."""
     config = trained.config
-    settings, key = generate.Asked(config.decode, 1, extend=False), generate.sampling_key(config, None)
+    settings, key = (
+        generate.SearchOptions(config.decode, 1, extend=False),
+        generate.sampling_key(config, None),
+    )
 
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
         outputs = generate.search(trained, settings, rows, range(len(rows)), key)

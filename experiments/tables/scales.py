@@ -80,7 +80,7 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
 def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
     """Returns the options of `scale_config`, without those that the changes make meaningless."""
     if user_files.is_file(scale):
-        base, of_scale = configs.present_values(user_files.scale(scale)), _NOTHING
+        base, of_scale = configs.option_values(user_files.scale(scale)), _NOTHING
     elif scale in SCALES:
         base, of_scale = _file_values(SCALES[scale].file), SCALES[scale].changes
     else:
@@ -92,7 +92,7 @@ def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str,
 
 @functools.lru_cache
 def _file_values(file: str) -> dict[str, object]:
-    return configs.present_values(importlib.import_module(f'configs.{file}').get_config())
+    return configs.option_values(importlib.import_module(f'configs.{file}').get_config())
 
 
 def stored_name(scale: str) -> str:

@@ -16,13 +16,13 @@ from transformer.inference.search import (
     Hypotheses,
     Room,
     beam_search,
-    drawn,
     filter_logits,
     length_penalty,
     likeliest,
-    restricted,
-    sample,
+    restrict,
+    sampler,
     top_k,
+    write,
 )
 from transformer.nn import models
 from transformer.tokens import EOS, PAD, Tokens
@@ -63,7 +63,7 @@ def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, dept
 def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> Hypotheses:
     step, rooms = lattice_step(lattice, size, limit + 1)
     limits = jnp.full(sentences, limit)
-    step = restricted(step, jnp.ones(size, bool))
+    step = restrict(step, jnp.ones(size, bool))
     run = functools.partial(beam_search, step, limits=limits, **options)
     return jax.jit(lambda: run(rooms(sentences, *sizes)))()
 
@@ -106,7 +106,7 @@ def test_stops_as_soon_as_nothing_can_win():
         jax.debug.callback(lambda: steps.append(1))
         return step(constants, model, tokens)
 
-    counting = restricted(counting, jnp.ones(5, bool))
+    counting = restrict(counting, jnp.ones(5, bool))
     found = jax.jit(lambda: beam_search(counting, rooms(1, 10, 40), jnp.array([40]), beam=2, alpha=0.6))()
     jax.effects_barrier()
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
@@ -120,7 +120,7 @@ def test_outputs_have_at_most_50_pieces_more_than_their_input():
     params = programs.initialize(config, jax.random.key(0))
     params = params | {'softmax_bias': params['softmax_bias'].at[EOS].set(-1e6)}
     rows = random_models.rows_of([[[5, 6, EOS]], [[5, 6, 7, 8, EOS]]], 7)
-    asked = generate.Asked(config.decode, best=1, extend=False)
+    asked = generate.SearchOptions(config.decode, best=1, extend=False)
     search = jax.jit(functools.partial(generate.search_rows, config, asked, 40))
     found = search(params, jax.random.key(0), (rows, jnp.arange(2)))
     assert (found.tokens[:, 0] != PAD).sum(axis=1).tolist() == [3 + 50, 5 + 50]
@@ -168,8 +168,8 @@ def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
     np.testing.assert_array_equal(moved.tokens, whole.tokens)
     np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
     step, rooms = lattice_step(lattice, 5, 5)
-    step = restricted(step, jnp.ones(5, bool))
-    draw = lambda *sizes: jax.jit(lambda: sample(step, rooms(2, *sizes), jnp.array([4, 3]), likeliest))()
+    step = restrict(step, jnp.ones(5, bool))
+    draw = lambda *sizes: jax.jit(lambda: write(step, rooms(2, *sizes), jnp.array([4, 3]), likeliest))()
     np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
 
 
@@ -194,7 +194,7 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
         seen.clear()
         state = {'place': jnp.zeros(sentences, int), 'output': jnp.array(wanted)}
         rooms = [Room(size, jnp.array(wanted), state) for size in sizes]
-        limits, written = jnp.where(ends == 7, 7, 8), restricted(step, jnp.arange(6) > 0)
+        limits, written = jnp.where(ends == 7, 7, 8), restrict(step, jnp.arange(6) > 0)
         tokens = jax.jit(lambda: search(written, rooms, limits, *options).tokens)()
         jax.effects_barrier()
         return np.asarray(tokens[:, 0]), {rows for length, rows in seen if length >= sizes[0]}
@@ -205,7 +205,7 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
     tokens, rows = found(beams)
     np.testing.assert_array_equal(tokens, expected)
     assert rows == {2 * few}
-    tokens, rows = found(sample, by_keys, jnp.array(wanted))
+    tokens, rows = found(write, by_keys, jnp.array(wanted))
     np.testing.assert_array_equal(tokens, expected)
     assert rows == {few}
 
@@ -243,7 +243,7 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
         return logits[jnp.arange(rows), last + 1], {'length': last + 2, 'output': output}
 
     def searched(step, rooms):
-        limits, step = jnp.asarray(np.minimum(2 * lengths, 10)), restricted(step, jnp.arange(600) > 0)
+        limits, step = jnp.asarray(np.minimum(2 * lengths, 10)), restrict(step, jnp.arange(600) > 0)
         return beam_search(step, rooms, limits, beam=4, alpha=0.6, best=4)
 
     @jax.jit
@@ -275,7 +275,7 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
 def test_sentences_of_a_batch_do_not_touch_each_other():
     lattice = random_lattice(5, 4, 7)
     step, rooms = lattice_step(lattice, 5, 5)
-    step, options = restricted(step, jnp.ones(5, bool)), {'beam': 3, 'alpha': 0.6, 'best': 3}
+    step, options = restrict(step, jnp.ones(5, bool)), {'beam': 3, 'alpha': 0.6, 'best': 3}
     run = jax.jit(lambda limits: beam_search(step, rooms(limits.shape[0], 2, 4), limits, **options))
     together = run(jnp.array([2, 4, 3]))
     for i, limit in enumerate((2, 4, 3)):
@@ -288,7 +288,7 @@ def test_sentences_of_a_batch_do_not_touch_each_other():
 def test_what_is_not_allowed_is_never_written():
     lattice = {(): {2: 0.9, 3: 0.1}, (3,): {EOS: 1.0}}
     step, rooms = lattice_step(lattice, 5, 5)
-    step = restricted(step, jnp.array([False, True, False, True, True]))
+    step = restrict(step, jnp.array([False, True, False, True, True]))
     found = beam_search(step, rooms(1), jnp.array([4]), beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [3, 1, 0, 0]
     # The score stays the model's own.
@@ -298,7 +298,7 @@ def test_what_is_not_allowed_is_never_written():
 def test_greedy_takes_the_likeliest():
     lattice = random_lattice(5, 4, 3)
     step, rooms = lattice_step(lattice, 5, 5)
-    found = sample(restricted(step, jnp.ones(5, bool)), rooms(1), jnp.array([4]), likeliest)
+    found = write(restrict(step, jnp.ones(5, bool)), rooms(1), jnp.array([4]), likeliest)
     expected, score = [], 0.0
     while len(expected) < 4 and EOS not in expected:
         token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
@@ -341,9 +341,9 @@ def test_samples_follow_the_distribution_and_their_own_keys():
 
     @functools.partial(jax.jit, static_argnums=1)
     def draw(keys, rows):
-        choose = drawn(1.0, 0, 1.0)
+        choose = sampler(1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return sample(restricted(step, jnp.ones(5, bool)), rooms(rows), limits, choose, keys).tokens[:, 0]
+        return write(restrict(step, jnp.ones(5, bool)), rooms(rows), limits, choose, keys).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

@@ -161,7 +161,7 @@ def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
         )
 
     dropout = layers.Dropout(0.4)
-    drop = dropout.bind({}, rngs={'dropout': jax.random.key(2)}).drawn(train=True)
+    drop = dropout.bind({}, rngs={'dropout': jax.random.key(2)}).draw(train=True)
     found, expected = gradients(attended), gradients(defined)
     for mine, other in zip(found, expected, strict=True):
         assert np.abs(other).max() > 0.1
@@ -175,7 +175,7 @@ def test_gradients_of_full_attention_in_bfloat16(scale, most):
     heads = [jnp.asarray(draw.normal(size=(2, 64, 4, 32)), jnp.bfloat16) for _ in range(4)]
     query, key, value, back = scale * heads[0], scale * heads[1], *heads[2:]
     segments = jnp.ones((2, 64), jnp.int32)
-    drop = layers.Dropout(0.1).bind({}, rngs={'dropout': jax.random.key(0)}).drawn(train=True)
+    drop = layers.Dropout(0.1).bind({}, rngs={'dropout': jax.random.key(0)}).draw(train=True)
 
     @jax.jit
     def gradients(query, key, value, back):
@@ -240,7 +240,7 @@ def test_hypotheses_of_a_sentence_share_a_cache():
     assert [x.shape for x in state['cache']] == [(2, H, C, 3 * T), (2, H, 3 * T, E)]
     assert state['writers'].shape == (6, T)
     # Nothing is moved when others go on.
-    assert cache.continued(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
+    assert cache.follow(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
 
 
 @pytest.mark.parametrize('with_bias', [False, True])
@@ -260,7 +260,7 @@ def test_heads_side_by_side_attend_as_heads_apart(with_bias):
         expected, apart = step(token, apart)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         rows = jnp.array([1, 1, 0, 5, 4, 4])
-        together, apart = cache.continued(together, rows), cache.continued(apart, rows)
+        together, apart = cache.follow(together, rows), cache.follow(apart, rows)
     for flat, by_heads, axis in zip(together['cache'], apart['cache'], (3, 2), strict=True):
         in_order = jnp.moveaxis(by_heads, axis, 1).reshape(flat.shape)
         np.testing.assert_array_equal(flat, in_order)

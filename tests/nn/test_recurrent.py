@@ -13,6 +13,7 @@ from random_models import random_params
 from transformer.config import Config, config_dict, resolve
 from transformer.inference import attention
 from transformer.nn import cells, cost, models
+from transformer.nn.cache import choose_rows
 from transformer.tokens import Batch, Tokens
 
 SMALL = {
@@ -202,7 +203,7 @@ def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.LayerInputs) 
     carries = [None] * length
     for t in reversed(range(length)) if reverse else range(length):
         now = jax.tree.map(lambda x: x[t], row)
-        carry = cells.reset(now.begin, zeros if now.initial is None else now.initial, carry)
+        carry = choose_rows(now.begin, zeros if now.initial is None else now.initial, carry)
         carry, _ = cells.advance(cell, kernel, now.projected, carry, now.dropped)
         carries[t] = carry
     return jax.tree.map(lambda *arrays: jnp.stack(arrays), *carries)

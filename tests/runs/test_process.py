@@ -190,7 +190,7 @@ def test_processes_that_leave_gpus_idle(gpus, tmp_path, monkeypatch, caplog, nam
     if named is not None:
         monkeypatch.setenv('CUDA_VISIBLE_DEVICES', named)
     for name, value in {
-        'join_processes': None, 'platform': 'gpu', 'local_devices': 1, 'processes_here': here,
+        'join_processes': None, 'platform': 'gpu', 'local_device_count': 1, 'processes_here': here,
         'is_primary': primary,
     }.items():  # fmt: skip
         monkeypatch.setattr(parallel, name, lambda value=value: value)
@@ -204,7 +204,7 @@ def test_gpus_of_several_hosts_keep_no_programs_of_their_own(gpus, tmp_path, mon
     """A host whose cache has a program would not compile it, for which the others wait."""
     gpus(2)
     for name, value in {
-        'join_processes': None, 'platform': 'gpu', 'local_devices': 1, 'processes_here': 2,
+        'join_processes': None, 'platform': 'gpu', 'local_device_count': 1, 'processes_here': 2,
         'process': (0, processes),
     }.items():  # fmt: skip
         monkeypatch.setattr(parallel, name, lambda value=value: value)

@@ -104,7 +104,7 @@ class NoBatches:
 
 def dev_scores(every: int = 1000, function=None, cost=lambda scores: scores.get('dev_loss')) -> DevScores:
     """Makes a training's scores of dev, none without a function."""
-    return DevScores({every: [function]} if function else {}, cost, every)
+    return DevScores([(every, function)] if function else [], cost, every)
 
 
 @functools.cache
@@ -607,7 +607,7 @@ def test_tokens_are_counted_to_the_nearest(tmp_path):
     )
     window.add({'loss': jnp.ones(()), 'weight': jnp.float32(199.99998), 'gradient_norm': jnp.ones(())})
     window.close()
-    assert window.progress().tokens == 200
+    assert window.position().tokens == 200
 
 
 def test_several_processes_ask_each_other_now_and_then():

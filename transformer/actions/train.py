@@ -299,9 +299,9 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Pr
             raise ConfigError(f'train.best_by={best.name!r}: dev has only {", ".join(scores)}')
         return {f'dev_{name}': value for name, value in scores.items()}
 
-    functions = {train.eval_every: [means]}
+    functions = [(train.eval_every, means)]
     if train.watch_every:
-        functions.setdefault(train.watch_every, []).append(watched)
+        functions.append((train.watch_every, watched))
 
     def cost(scores: Mapping[str, float]) -> float | None:
         value = scores.get(f'dev_{best.name}')
@@ -325,7 +325,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
     digest, earlier = fingerprint(jax.device_get(params)), run.result()
     is_new = earlier.get('params_sha256') != digest
     # Where a finished training is only repeated, its machine and its speed stay.
-    made = process.environment() | {'tokens_per_second': metrics.speed(run.folder)}
+    environment = process.environment() | {'tokens_per_second': metrics.speed(run.folder)}
     new = {
         'params': cost.parameters(params),
         'params_sha256': digest,
@@ -334,7 +334,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
         'tokens': done.tokens,
         'seconds': round(done.seconds, 1),
         'config': dataclasses.asdict(run.config),
-        **{name: value if is_new else earlier.get(name, value) for name, value in made.items()},
+        **{name: value if is_new else earlier.get(name, value) for name, value in environment.items()},
         **({'init_from': start} if (start := run.start()) else {}),
     }
 

@@ -209,7 +209,7 @@ def config(call: Call) -> Config:
     Options of the file that the changes make meaningless, such as options of another kind of model, are
     reset to their defaults with a warning.
     """
-    values = configs.present_values(read_config_file(call.file))
+    values = configs.option_values(read_config_file(call.file))
     changed = declare.present_values(configs.OPTIONS, values | call.changes)
     used, unused = declare.drop_unused(configs.OPTIONS, changed, call.changes)
     resolved = configs.resolve_values(used)

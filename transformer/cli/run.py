@@ -228,7 +228,7 @@ def write_answers(name: str, by_task: Mapping[str, TaskCommand], call: Call) -> 
         if declared.reads == 'files' and len(given) > 1:
             answer = functools.partial(streams.answer_readable, answer)
             if not declared.together or values[declared.together].value is None:
-                size = streams.FILES * parallel.local_devices()
+                size = streams.FILES * parallel.local_device_count()
                 parts = [given[start : start + size] for start in range(0, len(given), size)]
         lacking = streams.write(
             answer,

@@ -22,7 +22,7 @@ from transformer.config.resolve import (
     config_dict,
     differences,
     evaluation_options,
-    present_values,
+    option_values,
     read_values,
     replace,
     resolve,
@@ -47,7 +47,7 @@ __all__ = [
     'check_devices', 'check_platform', 'check_search', 'Config', 'config_beside', 'config_dict',
     'ConfigError', 'couples_batch', 'Data', 'Decode', 'differences', 'errors_in', 'evaluation_options',
     'flatten', 'form_of', 'FORMS', 'from_json', 'has', 'image_tower', 'Model', 'OPTIONS', 'PAPER_TOKENS',
-    'portable', 'present_values', 'read_values', 'record_differences', 'replace', 'resolve',
+    'option_values', 'portable', 'read_values', 'record_differences', 'replace', 'resolve',
     'resolve_values', 'row_positions', 'sentinels', 'set_option', 'TASKS', 'to_json', 'Train',
     'with_accumulation', 'with_classes', 'with_steps',
 ]  # fmt: skip

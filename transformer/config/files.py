@@ -17,7 +17,7 @@ from transformer.config.resolve import (
     config_dict,
     derivable,
     differences,
-    present_values,
+    option_values,
     read_values,
     resolve_values,
 )
@@ -108,7 +108,7 @@ def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collec
     """
     start = read_config_file(os.path.join(os.path.dirname(file), name))
     changes = {check_name(OPTIONS, key): value for key, value in changes.items()}
-    changed = declare.present_values(OPTIONS, present_values(start) | changes)
+    changed = declare.present_values(OPTIONS, option_values(start) | changes)
     values, _ = drop_unused(OPTIONS, changed, changes)
     return config_dict(values)
 

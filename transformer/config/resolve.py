@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 import ml_collections
-from ml_collections import config_dict as mlc
 
 from transformer.config import declare
 from transformer.config.checks import BYTE_PIECES, check_combinations
@@ -36,8 +35,9 @@ def config_dict(changes: dict[str, object] | None = None) -> ml_collections.Conf
     config = ml_collections.ConfigDict({group.name: {} for group in dataclasses.fields(Config)})
     for key, field in OPTIONS.items():
         group, name = key.split('.')
-        empty = field.default is None
-        config[group][name] = mlc.placeholder(declare.plain_type(field)) if empty else field.default
+        config[group][name] = field.default
+        if field.default is None:
+            config[group][name] = ml_collections.config_dict.placeholder(declare.plain_type(field))
     for key, value in (changes or {}).items():
         set_option(config, key, value)
     return config
@@ -56,7 +56,7 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
     Raises:
       ConfigError: a value, or a combination of values, is invalid.
     """
-    return _resolve(present_values(config))
+    return _resolve(option_values(config))
 
 
 def resolve_values(changes: Mapping[str, object]) -> Config:
@@ -89,7 +89,7 @@ def _resolve(values: dict[str, object]) -> Config:
     return resolved
 
 
-def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
+def option_values(config: ml_collections.ConfigDict) -> dict[str, object]:
     """Checks an unresolved config's values, and replaces earlier names and values by the present ones."""
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
@@ -115,10 +115,6 @@ def _derive_model(config: Config) -> Model:
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
 
-    def derived(name: str, default: object) -> object:
-        own = default if getattr(model, name) is None else getattr(model, name)
-        return own if has_meaning(OPTIONS, values, f'model.{name}') else None
-
     rows = (config.data.pieces or _pieces(config.data, PAPER_ROWS)) + sentinels(config)
     defaults = {
         'vocab_size': rows,
@@ -129,7 +125,14 @@ def _derive_model(config: Config) -> Model:
         'P_drop_embedding': model.P_drop,
         'norm_final': model.norm == 'pre',
     }
-    return dataclasses.replace(model, **{name: derived(name, value) for name, value in defaults.items()})
+    own = {name: _derived(values, f'model.{name}', value) for name, value in defaults.items()}
+    return dataclasses.replace(model, **own)
+
+
+def _derived(values: Mapping[str, object], key: str, default: object) -> object:
+    """Returns an option's value, `default` if it is None, or None if the option has no meaning."""
+    value = default if values[key] is None else values[key]
+    return value if has_meaning(OPTIONS, values, key) else None
 
 
 def _derive_image_model(config: Config) -> Config:
@@ -145,18 +148,15 @@ def _derive_image_model(config: Config) -> Config:
 
 
 def _derive_data(config: Config) -> Data:
-    data, stride, values = config.data, config.data.stride, flatten(config)
-    row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
+    data, values = config.data, flatten(config)
+    row_len = _derived(values, 'data.row_len', data.max_len)
+    stride = _derived(values, 'data.stride', row_len)
+    if stride is not None and stride > row_len:
+        raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
     batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
-    if has_meaning(OPTIONS, values, 'data.stride'):
-        stride = stride or row_len
-        if stride > row_len:
-            raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
     return dataclasses.replace(
         data,
-        pieces=data.pieces or _pieces(data, PAPER_PIECES)
-        if has_meaning(OPTIONS, values, 'data.pieces')
-        else None,
+        pieces=_derived(values, 'data.pieces', _pieces(data, PAPER_PIECES)),
         row_len=row_len,
         stride=stride,
         batch_tokens=data.batch_tokens or batch,
@@ -169,13 +169,12 @@ def _pieces(data: Data, of_bpe: int) -> int:
 
 def _derive_train(config: Config) -> Train:
     train = config.train
-    decays = has_meaning(OPTIONS, flatten(config), 'train.decay_steps')
     by_dev = train.patience > 0 or train.best_by != OPTIONS['train.best_by'].default
     return dataclasses.replace(
         train,
         scored=train.scored or ('best' if by_dev else 'latest'),
         average_every=train.average_every or train.checkpoint_every,
-        decay_steps=(train.decay_steps or train.steps) if decays else None,
+        decay_steps=_derived(flatten(config), 'train.decay_steps', train.steps),
     )
 
 

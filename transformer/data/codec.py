@@ -9,8 +9,8 @@ from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
 from transformer.errors import ConfigError
 
-# The beginnings of earlier versions' files with the tokenizer of pairs whose target is no plain text, and
-# with one tokenizer for each field.
+# How tokenizer files of earlier versions begin: for pairs whose target is no plain text, and with a tokenizer
+# for each field.
 _OF_PAIRS, _SEPARATE = b'{"tokenizer": "of_pairs", ', b'{"tokenizer": "separate", '
 
 
@@ -41,7 +41,7 @@ Codecs = Mapping[str, FieldCodec | None]
 
 
 def files_of(codecs: Codecs) -> dict[str, str | None]:
-    """Returns the name of each field's file: one for each different codec, with a field's name if need be."""
+    """Returns the name of each field's file: one for equal codecs, with the field's name if it is taken."""
     first: dict[str, str] = {}
     names = {}
     for field, codec in codecs.items():
@@ -74,7 +74,7 @@ def sha256(codecs: Codecs) -> str | None:
 
 
 def same(one: Codecs, other: Codecs) -> bool:
-    """Returns whether the fields that both have are turned into the same numbers."""
+    """Returns whether the fields that both have also have equal codecs."""
     digest = lambda codec: codec and codec.sha256
     return all(digest(one[field]) == digest(other[field]) for field in one.keys() & other.keys())
 

@@ -53,8 +53,8 @@ class Dataset:
 
     def texts(self, split: str) -> dict[str, list[str]]:
         """Returns each field's raw texts, one per example, if it keeps them in a split other than train."""
-        files = (name.split('.') for name in self.manifest['checksums'] if name.endswith('.txt'))
-        return {field: self._texts(split, field) for its_split, field, _ in files if its_split == split}
+        names = (name.split('.') for name in self.manifest['checksums'] if name.endswith('.txt'))
+        return {field: self._texts(split, field) for its_split, field, _ in names if its_split == split}
 
     def raw(self, split: str, field: str) -> bytes:
         """Returns a field's raw text in a split other than train: lines with newlines, or whole files."""

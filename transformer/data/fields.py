@@ -184,8 +184,8 @@ class Tree(Text):
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
         """Returns a tokenizer in which every bracket is one piece."""
-        found = (trees.one(value, f'data.train: {name}') for value in learn.values(name))
-        return learn.tokenizer(name, trees.symbols(found, tags=self.tags))
+        parses = (trees.one(value, f'data.train: {name}') for value in learn.values(name))
+        return learn.tokenizer(name, trees.symbols(parses, tags=self.tags))
 
     def written(self, row: Example, name: str) -> str:
         """Returns the linearised tree, or '' for an empty line. Raises ConfigError if the text is no tree."""

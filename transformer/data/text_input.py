@@ -175,7 +175,7 @@ def keep(folder: epath.Path, dataset: Dataset) -> None:
             files.write_bytes(folder / name, content)
 
 
-def kept(folder: epath.Path, manifest: Manifest, codecs: Codecs) -> Dataset | None:
+def open_copy(folder: epath.Path, manifest: Manifest, codecs: Codecs) -> Dataset | None:
     """Opens the copy that `keep` made, or returns None if a file is missing or not the manifest's."""
     names = _files_to_keep(manifest)
     for name in names:

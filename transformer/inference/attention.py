@@ -14,6 +14,7 @@ from jaxtyping import Float
 from transformer.config import Config, ConfigError
 from transformer.nn import models
 from transformer.nn.ensemble import Params
+from transformer.runs.hashes import named_leaves
 from transformer.tokens import Batch, Tokens
 
 START_MARK = '·'  # in figures, the start token
@@ -86,8 +87,7 @@ def weights_of_rows(
         because = ', model.alignment=none' if (m.kind, m.alignment) == ('recurrent', 'none') else ''
         raise ConfigError(f'model.kind={m.kind!r}{because}: this model has no attention')
     by_kind: dict[str, dict[int, np.ndarray]] = {}
-    for path, weights in jax.tree_util.tree_leaves_with_path(recorded):
-        name = jax.tree_util.keystr(path, simple=True, separator='/')
+    for name, weights in named_leaves(recorded).items():
         stack, layer, kind = re.search(r'(\w+)/(?:layer_(\d+)/)?(\w+)/weights', name).groups()
         by_kind.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights)
     return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in by_kind.items()}

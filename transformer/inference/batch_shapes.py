@@ -94,7 +94,7 @@ def run(
       The result of each row.
     """
     results: list = [None] * len(lengths)
-    plan = batches(lengths, parallel.local_devices(), positions)
+    plan = batches(lengths, parallel.local_device_count(), positions)
     with contextlib.closing(program(*arguments, [build(*batch) for batch in plan])) as outputs:
         for (indexes, _), batch in zip(plan, outputs, strict=True):
             for row, i in enumerate(indexes):

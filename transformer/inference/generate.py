@@ -20,11 +20,11 @@ from transformer.inference.search import (
     Hypotheses,
     Room,
     beam_search,
-    constrained,
-    drawn,
+    constrain,
     likeliest,
-    restricted,
-    sample,
+    restrict,
+    sampler,
+    write,
 )
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
@@ -52,7 +52,7 @@ class Grammar(Protocol):
     advance: Advance
 
 
-class Asked(NamedTuple):
+class SearchOptions(NamedTuple):
     """The options of a search.
 
     Attributes:
@@ -169,7 +169,7 @@ def sampling_key(config: Config, seed: int | None) -> Array:
 
 def search(
     trained: Trained,
-    asked: Asked,
+    options: SearchOptions,
     rows: Sequence[list[int]] | Sequence[UInt8[np.ndarray, 'h w c']],
     numbers: Sequence[int],
     key: Array,
@@ -180,10 +180,9 @@ def search(
     """Searches for the outputs, the hypotheses, of each row of pieces or of each image.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
-    number of rows of each finished batch. `of_grammar` has each row's number for `asked.grammar`. Pieces from
+    number of rows of each finished batch. `of_grammar` has each row's number for the grammar. Pieces from
     `pieces` on, by default those that the tokenizer lacks, are never written.
     """
-
     images = has(trained.config, 'image')
 
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple:
@@ -197,19 +196,19 @@ def search(
         return source, column([number % 2**31 for number in numbers], -1), *more
 
     pieces = pieces or trained.codecs[models.fields(trained.config)[-1]].size
-    program = batch_shapes.program(search_rows, trained.config, asked, pieces)
+    program = batch_shapes.program(search_rows, trained.config, options, pieces)
     lengths = [trained.config.images.positions] * len(rows) if images else [*map(len, rows)]
     return batch_shapes.run(program, (trained.params, key), lengths, build, on_done)
 
 
 def search_rows(
-    config: Config, asked: Asked, pieces: int, params: ensemble.Params, key: Array, rows: tuple
+    config: Config, options: SearchOptions, pieces: int, params: ensemble.Params, key: Array, rows: tuple
 ) -> Hypotheses:
     """Searches for outputs of one device's rows: sources, numbers (-1 for an empty row), and a grammar's."""
-    settings, grammar, (source, number, *of_grammar) = asked.settings, asked.grammar, rows
+    settings, grammar, (source, number, *of_grammar) = options.settings, options.grammar, rows
     width, lengths = _sizes(source)
-    counted = jnp.zeros_like(lengths) if asked.extend else lengths
-    max_len = settings.extra_len + (0 if asked.extend else width)
+    counted = jnp.zeros_like(lengths) if options.extend else lengths
+    max_len = settings.extra_len + (0 if options.extend else width)
     # An empty row is done after one step.
     limits = jnp.where(number >= 0, counted + settings.extra_len, 1)
     memory = ensemble.encode(config, params, source)
@@ -222,19 +221,19 @@ def search_rows(
     step = functools.partial(ensemble.step, config, params)
     vocabulary = jnp.arange(config.model.vocab_size)
     allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
-    step = restricted(step, allowed)
+    step = restrict(step, allowed)
     if grammar:
         written = grammar.start(limits, *of_grammar, max_len)
         rooms = [room._replace(state=(written, room.state)) for room in rooms]
-        step = constrained(step, grammar.advance)
+        step = constrain(step, grammar.advance)
     common = (step, rooms, limits)
     if settings.method == 'beam':
-        return beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
+        return beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=options.best)
     if settings.method == 'greedy':
-        return sample(*common, likeliest)
+        return write(*common, likeliest)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, number)
-    choose = drawn(settings.temperature, settings.top_k, settings.top_p)
-    return sample(*common, choose, keys)
+    choose = sampler(settings.temperature, settings.top_k, settings.top_p)
+    return write(*common, choose, keys)
 
 
 def _sizes(source: Tokens | UInt8[Array, 'B h w c']) -> tuple[int, Int[Array, 'B']]:

@@ -65,7 +65,7 @@ class Prompt(NamedTuple):
 
 def read_prompt(trained: Trained, pieces: list[int]) -> Prompt:
     """Computes the state after a prompt of at least one piece."""
-    devices = parallel.local_devices()
+    devices = parallel.local_device_count()
     text = padded([pieces] * devices, (devices, batch_shapes.padded_width(len(pieces))))
     program = batch_shapes.program(_read, trained.config)
     with contextlib.closing(program(trained.params, None, [text])) as outputs:
@@ -89,15 +89,15 @@ def _read(config: Config, params: ensemble.Params, key: None, text: Tokens) -> o
 
 
 def _score_after(
-    config: Config, given: tuple[ensemble.Params, Prompt], key: None, rows: Tokens
+    config: Config, inputs: tuple[ensemble.Params, Prompt], key: None, rows: Tokens
 ) -> Float[Array, 'R S']:
     del key
-    (params, prompt), (count, width) = given, rows.tokens.shape
+    (params, prompt), (count, width) = inputs, rows.tokens.shape
     # Of this state only the shape is used, so the compiled program does not read the prompt again.
     constants, room = ensemble.start(config, params, ensemble.encode(config, params, prompt.text), width)
     chosen = jnp.zeros(count, jnp.int32)
     constants = jax.tree.map(lambda x: x[chosen], constants)
-    state = cache.of_sentences(cache.moved(prompt.state, room, 1), chosen, 1)
+    state = cache.of_sentences(cache.enlarge(prompt.state, room, 1), chosen, 1)
 
     def read(carry, token):
         last, state = carry

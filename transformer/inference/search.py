@@ -55,7 +55,7 @@ def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array,
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-def restricted(step: Step, allowed: Bool[Array, 'V']) -> Step:
+def restrict(step: Step, allowed: Bool[Array, 'V']) -> Step:
     """Makes a model's step compute log p, with -inf for pieces that are not allowed.
 
     Their mass is not redistributed.
@@ -68,7 +68,7 @@ def restricted(step: Step, allowed: Bool[Array, 'V']) -> Step:
     return restricted_step
 
 
-def constrained(step: Step, advance: Advance) -> Step:
+def constrain(step: Step, advance: Advance) -> Step:
     """Makes a step give -inf to pieces that may not follow what a hypothesis has written.
 
     The new step's state is a pair: `advance`'s state, whose arrays have first axis R, and the model's.
@@ -165,7 +165,7 @@ def beam_search(
             complete=_pick(all_complete, winners),
             complete_score=complete_score,
             done=search.done,
-            model=cache.continued(model, rows.reshape(-1)),
+            model=cache.follow(model, rows.reshape(-1)),
         )
         return _freeze(search, grown, limits, alpha, best)
 
@@ -191,7 +191,7 @@ def _run(grow: Callable, rooms: Sequence[Room], extras: object, search: _Search,
     few = sentences // _FEWER
 
     def enter(rooms, extras, search):
-        search = search._replace(model=cache.moved(search.model, rooms[0].state, width))
+        search = search._replace(model=cache.enlarge(search.model, rooms[0].state, width))
         return _run(grow, rooms, extras, search, width)
 
     def move_unfinished(search):
@@ -229,8 +229,8 @@ def top_k(x: Float[Array, 'B W V'], k: int) -> tuple[Float[Array, 'B k'], Int[Ar
     blocks = x.reshape(rows, width, -1, size)
     count = blocks.shape[2]
     chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1).reshape(rows, -1), k)[1], axis=-1)
-    found = jax.vmap(lambda parts, i: parts[i // count, i % count])(blocks, chosen)
-    values, places = jax.lax.top_k(found.reshape(rows, -1), k)
+    numbers = jax.vmap(lambda parts, i: parts[i // count, i % count])(blocks, chosen)
+    values, places = jax.lax.top_k(numbers.reshape(rows, -1), k)
     return values, jnp.take_along_axis(chosen, places // size, axis=-1) * size + places % size
 
 
@@ -241,7 +241,7 @@ def _pick(x: Array, index: Int[Array, 'B K']) -> Array:
 
 def _freeze(before: _Beam, grown: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> _Beam:
     """Undoes the step in sentences that were already done, and marks those that are done now."""
-    keep = lambda old, new: jnp.where(jnp.expand_dims(before.done, range(1, new.ndim)), old, new)
+    keep = functools.partial(cache.choose_rows, before.done)
     names = ('alive', 'alive_logp', 'complete', 'complete_score')
     grown = grown._replace(**{n: keep(getattr(before, n), getattr(grown, n)) for n in names})
     # log p only falls, and the penalty is greatest at the limit, so no living hypothesis exceeds this.
@@ -285,7 +285,7 @@ def filter_logits(
     return logits
 
 
-def sample(
+def write(
     step: Step, rooms: Sequence[Room], limits: Int[Array, 'B'], choose: Choice, keys: Array | None = None
 ) -> Hypotheses:
     """Writes one output per sentence, piece by piece.
@@ -331,7 +331,7 @@ def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> I
     return jnp.argmax(logp, axis=-1)
 
 
-def drawn(temperature: float, top_k: int, top_p: float) -> Choice:
+def sampler(temperature: float, top_k: int, top_p: float) -> Choice:
     """Returns sampling's choice. Each sentence has its own key, so draws do not depend on other sentences."""
 
     def choose(logp, place, keys):

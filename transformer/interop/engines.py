@@ -1,4 +1,4 @@
-"""Programs that search in place of ours, and their copies of a model in its work directory."""
+"""Programs that search in place of ours, each with its own copy of a model in the work directory."""
 
 import functools
 import sys
@@ -104,14 +104,16 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
         with files.new_folder(folder) as unfinished:
             params = jax.device_get(trained.params)
             if fingerprint(params) != made_of['params_sha256']:
-                raise ConfigError(f'--checkpoint={choice}: another one was saved meanwhile; start again')
+                raise ConfigError(
+                    f'--checkpoint={choice}: another checkpoint was saved meanwhile; start again'
+                )
             writing.write(trained.config, params, trained.codecs, unfinished, quantization)
             files.write_json(unfinished / RECORD, made_of | {'files': folder_sha256(unfinished)})
     return folder
 
 
 def _is_intact(folder: epath.Path, made_of: Mapping[str, object]) -> bool:
-    """Returns whether a folder's files are those in its record, and the record has this origin."""
+    """Returns whether a folder's files match its record, and the record matches `made_of`."""
     try:
         record = files.read_json(folder / RECORD)
     except (OSError, ConfigError):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from transformer.config import Model
 from transformer.nn import masks, matmul
 from transformer.nn.initializers import glorot_uniform
+from transformer.nn.kernels.kernel import LOWEST
 
 
 class Aligned(NamedTuple):
@@ -50,7 +51,7 @@ def look_up(
     together = query.astype(aligned.keys.dtype).reshape(rows, -1, query.shape[-1])
     logits = scores(weights, together, aligned.keys)
     mask = masks.segment_mask(segments.reshape(rows, -1), aligned.segments)[:, 0]
-    attention = jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min), axis=-1)
+    attention = jax.nn.softmax(jnp.where(mask, logits, LOWEST), axis=-1)
     context = jnp.einsum('BQS,BSD->BQD', attention.astype(aligned.values.dtype), aligned.values)
     return context.reshape(-1, context.shape[-1]), attention.reshape(-1, attention.shape[-1])
 

@@ -60,7 +60,7 @@ class MultiHeadAttention(nn.Module):
         train: bool,
     ) -> Float[Array, 'B T D']:
         """Computes self-attention over whole rows, within segments; adds the stack's bias to the logits."""
-        (_, segments, positions), length = text, x.shape[1]
+        segments, positions, length = text.segments, text.positions, x.shape[1]
         query = self._query(x)
         bias = self.positions.bias(query, positions, positions)
         if shared_bias is not None:
@@ -76,13 +76,14 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, 'B Q D'],
         segments: Int[Array, 'B Q'],
-        memory: AttentionState,
+        key: Float[Array, 'B H C S'],
+        value: Float[Array, 'B H S E'],
         memory_segments: Int[Array, 'B S'],
         *,
         train: bool,
     ) -> Float[Array, 'B Q D']:
         """Computes cross-attention to the keys and values from `project_memory`."""
-        key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
+        key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
         rows = AttentionInputs(self._query(x), key, value, segments, memory_segments)
         rows = self.prepare(FULL, rows, causal=False, train=train)
         return self.output(FULL.attend(rows, causal=False))
@@ -91,11 +92,13 @@ class MultiHeadAttention(nn.Module):
         """Adds dropout of the weights to the rows. Records the weights if `intermediates` is mutable."""
         if self.is_mutable_collection('intermediates'):
             self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
-        return rows._replace(drop=self.dropout.drawn(train=train))
+        return rows._replace(drop=self.dropout.draw(train=train))
 
-    def project_memory(self, memory: Float[Array, 'B S D']) -> AttentionState:
-        """Computes keys [B H C S] and values [B H S E] of the encoder's output, in a cache's axis order."""
-        return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
+    def project_memory(
+        self, memory: Float[Array, 'B S D']
+    ) -> tuple[Float[Array, 'B H C S'], Float[Array, 'B H S E']]:
+        """Computes keys and values of the encoder's output, in a cache's axis order."""
+        return jnp.moveaxis(self.key(memory), 1, -1), self.value(memory).swapaxes(1, 2)
 
     def over_state(
         self,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 
 class Cache(NamedTuple):
@@ -51,7 +51,7 @@ def spread(state: object, width: int) -> object:
     return _map(lambda x: jnp.repeat(x, width, 0), of_cache, state)
 
 
-def continued(state: object, rows: Int[Array, 'R']) -> object:
+def follow(state: object, rows: Int[Array, 'R']) -> object:
     """Makes each row r continue the hypothesis in row `rows[r]`, which belongs to the same sentence."""
     return _map(lambda x: x[rows], lambda cache: cache, state)
 
@@ -62,11 +62,17 @@ def of_sentences(state: object, chosen: Int[Array, 'N'], width: int) -> object:
     return _map(lambda x: x[rows], lambda cache: Cache(*(x[chosen] for x in cache)), state)
 
 
-def moved(state: object, room: object, width: int) -> object:
+def enlarge(state: object, room: object, width: int) -> object:
     """Zero-pads a state of `width` hypotheses per sentence to the length of `room`, a state of one."""
     larger = jax.eval_shape(lambda room: spread(room, width), room)
     widths = lambda x, into: [(0, after - before) for before, after in zip(x.shape, into.shape, strict=True)]
     return jax.tree.map(lambda x, into: jnp.pad(x, widths(x, into)), state, larger)
+
+
+def choose_rows(mask: Bool[Array, 'R'], new: object, old: object) -> object:
+    """Returns the rows of `new` where the mask is True, and of `old` elsewhere, for trees of arrays."""
+    choose = lambda new, old: jnp.where(jnp.expand_dims(mask, range(1, new.ndim)), new, old)
+    return jax.tree.map(choose, new, old)
 
 
 def _map(per_row: Callable, per_cache: Callable, state: object) -> object:

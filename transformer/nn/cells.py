@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
 from transformer.nn import matmul
+from transformer.nn.cache import choose_rows
 from transformer.nn.initializers import glorot_uniform
 from transformer.nn.layers import Dropout, broadcast_like
 
@@ -134,7 +135,7 @@ def _scan(
     zeros = empty_carry(cell, row.begin.shape[1], kernel.shape[0])
 
     def read(carry, row):
-        carry = reset(row.begin, zeros if row.initial is None else row.initial, carry)
+        carry = choose_rows(row.begin, zeros if row.initial is None else row.initial, carry)
         carry, multiplied = advance(cell, kernel, row.projected, carry, row.dropped)
         return carry, (carry, multiplied)
 
@@ -185,12 +186,6 @@ def begins(segments: Int[Array, 'T B'], reverse: bool) -> Bool[Array, 'T B']:
     other = segments[:-1] != segments[1:]
     edge = jnp.ones_like(segments[:1], bool)
     return jnp.concatenate([other, edge] if reverse else [edge, other])
-
-
-def reset(begin: Bool[Array, 'B'], initial, state):
-    """Replaces the state, any tree of arrays, by the initial one in rows where a segment begins."""
-    choose = lambda new, old: jnp.where(begin[:, None], new, old)
-    return jax.tree.map(choose, initial, state)
 
 
 class SegmentDropout(nn.Module):

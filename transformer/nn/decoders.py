@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Model
 from transformer.nn import matmul
+from transformer.nn.cache import choose_rows
 from transformer.nn.encoders import ImageEncoder
 from transformer.nn.layers import Embedding, Softmax
 from transformer.tokens import EOS, START, Batch, Tokens
@@ -167,9 +168,7 @@ class LanguageModel(nn.Module):
         empty state.
         """
         text = batch['text']
-        continues = text.positions[:, 0] > 0
-        keep = lambda old, new: jnp.where(jnp.expand_dims(continues, range(1, old.ndim)), old, new)
-        state = jax.tree.map(keep, batch['carried'], self.empty(len(continues)))
+        state = choose_rows(text.positions[:, 0] > 0, batch['carried'], self.empty(len(text.tokens)))
         before = shift_right(text.tokens, text.segments).at[:, 0].set(state.pending)
         x, decoder = self.decoder.read_on(self._embed(before), text, state.decoder, train=train)
         return self.logits.factors(x), PromptedState(text.tokens[:, -1], decoder)
@@ -193,9 +192,7 @@ class LanguageModel(nn.Module):
         def read(state, inputs):
             tokens, place = inputs
             _, after = module.apply(variables, constants, state, tokens, method='step')
-            inside = place < lengths
-            keep = lambda new, old: jnp.where(jnp.expand_dims(inside, range(1, new.ndim)), new, old)
-            return jax.tree.map(keep, after, state), None
+            return choose_rows(place < lengths, after, state), None
 
         empty = PromptedState(jnp.full(rows, START, jnp.int32), decoder)
         inputs = shift_right(memory.tokens, memory.segments).T, jnp.arange(width)

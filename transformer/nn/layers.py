@@ -33,14 +33,14 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B']) -> Float[Array, '*F']:
-        mapped = x.shape[x.ndim - self.axes :]
+        mapped = x.shape[-self.axes :]
         matrix = math.prod(mapped), math.prod(self.features)
         kernel_init = self.kernel_init or initializers.kernel(self.model)
         initialize = lambda key: kernel_init(key, matrix).reshape(*mapped, *self.features)
         kernel = self.param('kernel', initialize)
         bias = self.param('bias', nn.initializers.zeros, self.features) if self.use_bias else None
-        cast = lambda array: None if array is None else array.astype(self.model.dtype)
-        return matmul.affine(cast(x), cast(kernel), cast(bias), self.axes)
+        arrays = jax.tree.map(lambda array: array.astype(self.model.dtype), (x, kernel, bias))
+        return matmul.affine(*arrays, self.axes)
 
 
 def linear(model: Model, width: int, *, use_bias: bool = True) -> Linear:
@@ -63,9 +63,9 @@ class Dropout(nn.Module):
     rate: float
 
     def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
-        return self.drawn(train=train)(x)
+        return self.draw(train=train)(x)
 
-    def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
+    def draw(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
         """Draws a key, and returns dropout as a pure function, which gives the same mask each time."""
         if not train or self.rate == 0.0:
             return KEEP_ALL

@@ -105,6 +105,5 @@ convolution.defvjp(_convolution_forward, _convolution_backward)
 def logits(x: Float[Array, '*B D'], table: Float[Array, 'V D']) -> Float[Array, '*B V']:
     """Multiplies x by the transposed matrix, in float32."""
     rows = x.reshape(-1, x.shape[-1])
-    last = ((1,), (1,)), ((), ())
-    product = jax.lax.dot_general(rows, table, last, preferred_element_type=sum_type(x))
-    return product.reshape(*x.shape[:-1], -1)
+    products = jnp.einsum('ND,VD->NV', rows, table, preferred_element_type=sum_type(x))
+    return products.reshape(*x.shape[:-1], -1)

@@ -63,11 +63,11 @@ def _with_parts(kind: ModuleType | None, form: str, config: Config) -> nn.Module
 
 
 def _two_towers(kind: ModuleType, config: Config) -> TwoTowers:
-    images, (own, text) = image_tower(config), (config.contrastive, config.model)
+    image, text, own = image_tower(config), config.model, config.contrastive
     head = lambda model, images: lambda _: heads.Projection(model, own.d_e, images)
     make_text_encoder = functools.partial(kind.make_encoder, causal=own.causal)
     return TwoTowers(
-        lambda: ImageEncoder(images, config.images, kind.make_encoder, head(images, config.images)),
+        lambda: ImageEncoder(image, config.images, kind.make_encoder, head(image, config.images)),
         lambda: TextEncoder(text, make_text_encoder, head(text, None)),
     )
 

@@ -4,8 +4,8 @@ Read it from top to bottom, with the paper beside it. Except for the loss, funct
 batch, so x is a matrix as in the paper: d_model numbers for each position. A row can hold several sentences,
 its segments. `p` is the part of a model's parameters that a function uses.
 
-Dropout (§5.4) is left out, and options that are not read here have the paper's values. Without dropout, the
-models have the same loss and the same gradients (tests/nn/test_plain.py).
+Dropout (§5.4) is left out, and options that no function here reads have the paper's values. Without
+dropout, the models have the same loss and the same gradients (tests/nn/test_plain.py).
 """
 
 import math
@@ -51,7 +51,7 @@ def multi_head_attention(
 
 
 def linear(p: dict, x: Float[Array, 'T _']) -> Float[Array, 'T _']:
-    """Computes x W + b. The paper has b only in the FFN, but the released code also in attention."""
+    """Computes x W + b. The paper has b only in the FFN; the released code has it in attention, too."""
     return x @ p['kernel'] + (p['bias'][None] if 'bias' in p else 0.0)
 
 
@@ -137,7 +137,8 @@ def positional_encoding(pos: Int[Array, 'T'], d_model: int) -> Float[Array, 'T D
 def embed(params: dict, text: Tokens, side: str, model: Model) -> Float[Array, 'T D']:
     """Computes embeddings times sqrt(d_model) (§3.4), plus encodings of positions (§3.5).
 
-    Padding, which is also the start token, has zeros. `side` has the learned encodings of Table 3 (E).
+    The embedding of padding, which is also the start token, is zero. The learned encodings of Table 3 (E) are
+    `side`'s parameters.
     """
     x = params['embedding']['table'][text.tokens] * math.sqrt(model.d_model)
     encodings = {
@@ -220,7 +221,7 @@ def encoder_only(params: dict, row: Batch, model: Model) -> Float[Array, 'P V']:
 
 
 def is_visible(distance: Int[Array, 'T T'], model: Model) -> Bool[Array, 'T T']:
-    """Selects all keys, the near keys of §4, or the near and every s-th key (Child et al. 2019)."""
+    """Selects all keys, the near ones of §4, or the near ones and every s-th (Child et al. 2019)."""
     distance, stride = jnp.abs(distance), model.attention_stride
     visible = dict.fromkeys(('full', 'chunked', 'flash'), distance >= 0)
     visible['local'] = distance <= model.attention_window

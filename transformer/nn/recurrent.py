@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from transformer.config import Model
 from transformer.nn import alignment, cells, matmul
 from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
+from transformer.nn.cache import choose_rows
 from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
 from transformer.tokens import Tokens
 
@@ -284,7 +285,7 @@ def _read_rows(
 
     def read(state, inputs):
         projected, segments, begin, initial, factors = inputs
-        state = cells.reset(begin, RecurrentState(initial, fed), state)
+        state = choose_rows(begin, RecurrentState(initial, fed), state)
         weights, *attended = jax.tree.map(lambda constant: constant.astype(x.dtype), exact)
         attended = Aligned(*attended, aligned.segments)
         return advance(model, weights, attended, state, projected, segments, factors)

@@ -26,7 +26,8 @@ class Memory(NamedTuple):
 class Projected(NamedTuple):
     """One layer's keys and values of the encoder's output, computed once per sentence."""
 
-    heads: AttentionState
+    key: Float[Array, 'B H C S']
+    value: Float[Array, 'B H S E']
     segments: Int[Array, 'B S']
 
 
@@ -73,7 +74,7 @@ class Layer(nn.Module):
         """Computes keys and values of the encoder's output."""
         if not self.cross:
             return None
-        return Projected(self.cross_attention.project_memory(memory.outputs), memory.segments)
+        return Projected(*self.cross_attention.project_memory(memory.outputs), memory.segments)
 
     def step(
         self,

@@ -25,7 +25,7 @@ def fingerprint(tree) -> str:
 
 def named_leaves(tree) -> dict[str, Any]:
     """Returns the leaves of a tree by their paths, in the order of `jax.tree.leaves`."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    leaves = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
 
 

@@ -50,7 +50,7 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
 def _warn_of_idle_gpus(distributed: bool) -> None:
     """Prints a line if GPUs stay idle on the first process's host. All processes must call this."""
     on_gpus = parallel.platform() == 'gpu'
-    used = parallel.processes_here() * parallel.local_devices() if on_gpus else 0
+    used = parallel.processes_here() * parallel.local_device_count() if on_gpus else 0
     # JAX_PLATFORMS=cpu is the user's choice.
     chosen = jax.config.jax_platforms and not on_gpus
     if parallel.is_primary() and not chosen and (line := idle_gpus(used, visible_gpus(), distributed)):

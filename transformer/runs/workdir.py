@@ -94,7 +94,7 @@ class Run:
 
     def copied_data(self) -> Dataset | None:
         """Returns the work directory's copy of every split but train, or None if it is missing or damaged."""
-        return text_input.kept(self.folder / _DATA, self.manifest, self.codecs)
+        return text_input.open_copy(self.folder / _DATA, self.manifest, self.codecs)
 
     def start(self) -> dict[str, object] | None:
         """Returns the record of a warm start, or None if the seed drew the first parameters."""

@@ -172,8 +172,8 @@ def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
     scores = {measure: value for measure in measures if (value := measure.value(entry)) is not None}
     width = max((len(measure.meaning) for measure in scores), default=0)
     for measure, value in scores.items():
-        ends = map(measure.format, measure.interval(entry) or ())
-        interval = f'  [{", ".join(ends)}]' if measure.interval(entry) else ''
+        ends = ', '.join(map(measure.format, measure.interval(entry) or ()))
+        interval = f'  [{ends}]' if ends else ''
         yield f'{measure.meaning:<{width}}  {measure.format(value):>10}{interval}'
 
 

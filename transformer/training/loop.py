@@ -25,8 +25,8 @@ from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import ComputeSums, TrainState, initial_state, started_state, train_step
 
-# Several processes ask each other for signals after every tenth update: the answer waits for that update, and
-# the next one would start late on accelerators.
+# Several processes ask each other for signals only after every tenth update: the answer waits for the
+# update, so an accelerator starts the next one late.
 AGREE_EVERY = 10
 
 
@@ -51,7 +51,7 @@ class _ScoringStopped(Exception):
 def stopping_progress(stop_signal: Callable[[], int | None]) -> Progress:
     """Returns a progress that ends the scoring of dev before its next batch, once a signal has arrived.
 
-    With several processes it does not, because each would end at a batch of its own, and wait for the others.
+    With several processes it never does: each would stop at a different batch, and wait for the others.
     """
 
     def stop(stage: str, done: int, total: int) -> None:
@@ -70,7 +70,7 @@ class TrainingPosition:
     seconds: float = 0.0
     best: float | None = None  # the lowest cost on dev so far
     stale: int = 0  # evaluations since the last improvement
-    # The step's numbers, if a signal ended its scoring of dev, with which a continued training begins.
+    # The step's numbers, if a signal ended its scoring of dev. A resumed training scores it first.
     unscored: Mapping[str, float] | None = None
 
     def judged(self, cost: float | None) -> 'TrainingPosition':
@@ -88,13 +88,13 @@ class DevScores(NamedTuple):
     """The scores on dev that a training computes, and the one that decides which checkpoint is best.
 
     Attributes:
-      functions: maps an interval in steps to functions from parameters to scores, which are called at its
-        multiples and after the last step.
+      functions: (every, function) pairs. A function maps parameters to scores. It is called at the multiples
+        of `every` and after the last step.
       cost: picks the score to minimise, None if it is not among them.
       cost_every: the steps between two such scores. `train.patience` counts these evaluations.
     """
 
-    functions: Mapping[int, Sequence[Callable[[models.Params], dict[str, float]]]]
+    functions: Sequence[tuple[int, Callable[[models.Params], dict[str, float]]]]
     cost: Callable[[Mapping[str, float]], float | None]
     cost_every: int
 
@@ -143,7 +143,7 @@ def train(
         update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
-        # First None, without an update, if the dev scores of the restored step are missing.
+        # The first item is None, without an update, if the restored step's dev scores are missing.
         for batch in itertools.chain(
             [None] * (done.step - reported),
             prefetch(batches, done.step, end, put, process=parallel.process()),
@@ -159,7 +159,7 @@ def train(
             signal_number = parallel.greatest(stop_signal() or 0) if agreeing else 0
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
-            due = [interval for interval in dev.functions if last or step % interval == 0]
+            due = [function for every, function in dev.functions if last or step % every == 0]
             scores, unscored = {}, None
             reporting = saving or due or step % config.train.log_every == 0 or batch is None
             if reporting:
@@ -167,7 +167,7 @@ def train(
                 numbers = done.unscored if batch is None else epoch | window.close()
                 try:
                     with metrics.doing('scoring dev'):
-                        for function in (f for interval in due for f in dev.functions[interval]):
+                        for function in due:
                             scores |= function(state.evaluated())
                 except _ScoringStopped:
                     scores, unscored, signal_number = {}, numbers, stop_signal()
@@ -178,13 +178,14 @@ def train(
             if step % dev.cost_every == 0 and unscored is None:
                 over |= window.judge(cost)
             if saving:
-                saved = dataclasses.replace(window.progress(), unscored=unscored)
+                saved = dataclasses.replace(window.position(), unscored=unscored)
                 meta = dataclasses.asdict(saved) | {CONFIG: dataclasses.asdict(config)}
                 provisional = step % dev.cost_every != 0 or unscored is not None
-                items = state.params, state.optimizer
-                more = {'ema': state.ema, 'carried': state.carried}
+                _, params, optimizer, ema, carried = state
                 with parallel.together():
-                    checkpoints.save(step, *items, meta, cost, **more, provisional=provisional)
+                    checkpoints.save(
+                        step, params, optimizer, meta, cost, ema, carried, provisional=provisional
+                    )
             if reporting:
                 window.restart()
             if over:
@@ -208,7 +209,7 @@ def _compiling_aloud(update: Callable, shapes: int, metrics: Metrics) -> Callabl
     """Shows that an update compiles, which happens once for each shape of a batch.
 
     Returns:
-      The update, which also returns the seconds of one that compiled, and 0 of others.
+      The update with a third result: the seconds of a call that compiled, else 0.
     """
     seen = set()
 
@@ -230,8 +231,7 @@ def _restore(
     config: Config, checkpoints: Checkpoints, start: Callable[[models.Params], models.Params] | None
 ) -> tuple[TrainState, TrainingPosition]:
     like = jax.eval_shape(functools.partial(initial_state, config))
-    items = {'params': like.params, 'optimizer': like.optimizer}
-    items |= {name: getattr(like, name) for name in ('ema', 'carried') if getattr(like, name) is not None}
+    items = {name: tree for name, tree in like._asdict().items() if name != 'step' and tree is not None}
     with parallel.together():
         saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
     # All processes continue from the newest step that the first process could read.
@@ -271,8 +271,8 @@ class _Window:
         """Excludes the time since `close` from the speed, but not from the seconds."""
         self._began = time.monotonic()
 
-    def progress(self) -> TrainingPosition:
-        """Returns the progress at the last `close`, but with the seconds until now."""
+    def position(self) -> TrainingPosition:
+        """Returns the position at the last `close`, but with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
@@ -280,7 +280,7 @@ class _Window:
         """Records an evaluation's cost.
 
         Returns:
-          Whether the training is over, which is equal in all processes.
+          Whether the training is over: the same answer in all processes.
         """
         self._done = self._done.judged(cost)
         return bool(parallel.greatest(int(self._done.is_over(self._config))))

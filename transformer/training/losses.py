@@ -163,7 +163,7 @@ def sums_and_gradients(eps_ls, most, shift, x, table, target, weights):
             powers = jnp.where(is_gold, jnp.exp(gold_logit - shift)[:, None], powers)
         label = jnp.where(is_gold, 1 - eps_ls, eps_ls / (size - 1))
         slope = (weights[:, None] * (powers / total[:, None] - label)).astype(x.dtype)
-        of_table += jax.lax.dot_general(slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=dtype)
+        of_table += jnp.einsum('NV,ND->VD', slope, rows, preferred_element_type=dtype)
         return (sums, of_table), slope @ table
 
     empty = dict.fromkeys(NAMES, jnp.zeros((), dtype)), jnp.zeros(table.shape, dtype)
@@ -229,11 +229,16 @@ def written_sums(config: Config, params: ensemble.Params, batch: Batch, key: Arr
     return predicted_sums(config, params, batch, key, weights)
 
 
+def smoothing(config: Config, key: Array | None) -> float:
+    """Returns the label smoothing (§5.4), which is 0 without a key: outside training."""
+    return config.train.eps_ls if key is not None else 0.0
+
+
 def model_sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
 ) -> Sums:
     """Computes a model's or ensemble's loss sums, with dropout and label smoothing if there is a key."""
-    labels = target, weights, config.train.eps_ls if key is not None else 0.0
+    labels = target, weights, smoothing(config, key)
     if isinstance(params, tuple):
         return cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
     return cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
@@ -245,7 +250,7 @@ def carried_sums(
     """Computes `predicted_sums` of rows that continue the batch's `carried`, and the new `carried`."""
     microbatches = weights.shape[0]
     batch, weights = all_rows((batch, weights))
-    labels = batch[models.fields(config)[-1]].tokens, weights, config.train.eps_ls if key is not None else 0.0
+    labels = batch[models.fields(config)[-1]].tokens, weights, smoothing(config, key)
     if isinstance(params, tuple):
         pairs = zip(params, batch['carried'], strict=True)
         read = [ensemble.read_on(config, one, batch | {'carried': state}, key) for one, state in pairs]
@@ -265,10 +270,10 @@ def all_rows(tree):
 
 
 def class_sums(
-    logits: Float[Array, '*B K'], target: Int[Array, '*B'], weights: Float[Array, '*B'], eps_ls: float
+    config: Config, key: Array | None, logits: Float[Array, '*B K'], target: Int[Array, '*B'], weights: Array
 ) -> Sums:
     """Computes `cross_entropy_sums` of classes, which have no perplexity because they are no tokens."""
-    sums = cross_entropy_sums(logits, target, weights, eps_ls)
+    sums = cross_entropy_sums(logits, target, weights, smoothing(config, key))
     return {'unsmoothed' if name == 'nll' else name: value for name, value in sums.items()}
 
 
@@ -317,11 +322,11 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
     A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that weight. A mean
     over a weight of zero is not a number.
     """
-    own = [name for name in sums if f'{name}_weight' in sums]
+    own_weights = {f'{name}_weight' for name in sums}
     per_weight = {
-        name: _mean(value, sums[f'{name}_weight' if name in own else 'weight'])
+        name: _mean(value, sums.get(f'{name}_weight', sums['weight']))
         for name, value in sums.items()
-        if name not in ('weight', 'unsmoothed') and name.removesuffix('_weight') not in set(own) - {name}
+        if name not in {'weight', 'unsmoothed', *own_weights}
     }
     if 'nll' in per_weight:
         per_weight['perplexity'] = perplexity(per_weight.pop('nll'))

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, ConfigError, Train, has
 from transformer.nn import encoders
+from transformer.runs.hashes import named_leaves
 
 # The names of parameters without weight decay.
 UNDECAYED = ('bias', 'softmax_bias', 'scale', 'log_scale')
@@ -104,16 +105,15 @@ def frozen(prefixes: str, params):
     Raises:
       ConfigError: no parameter has one of the prefixes.
     """
-    full_name = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'
-    names = jax.tree_util.tree_map_with_path(full_name, params)
+    names = [f'{name}/' for name in named_leaves(params)]
     chosen = tuple(f'{prefix.strip().rstrip("/")}/' for prefix in prefixes.split(','))
     for prefix in chosen:
-        if not any(name.startswith(prefix) for name in jax.tree.leaves(names)):
-            tops = ', '.join(sorted({name.partition('/')[0] for name in jax.tree.leaves(names)}))
+        if not any(name.startswith(prefix) for name in names):
+            tops = ', '.join(sorted({name.partition('/')[0] for name in names}))
             raise ConfigError(
                 f'train.frozen={prefixes}: no parameter is {prefix[:-1]!r} or in it; there are {tops}'
             )
-    return jax.tree.map(lambda name: name.startswith(chosen), names)
+    return jax.tree.unflatten(jax.tree.structure(params), [name.startswith(chosen) for name in names])
 
 
 def _within_bounds(updates, params):
@@ -124,12 +124,12 @@ def _within_bounds(updates, params):
             return update
         return jnp.clip(value + update, *BOUNDS[path[-1].key]) - value
 
-    return jax.tree_util.tree_map_with_path(cut, updates, params)
+    return jax.tree.map_with_path(cut, updates, params)
 
 
 def _decayed(params):
     """Returns which parameters weight decay draws towards 0, as a tree of booleans."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key not in UNDECAYED, params)
+    return jax.tree.map_with_path(lambda path, _: path[-1].key not in UNDECAYED, params)
 
 
 def moving_average(config: Config, average, params, updates: Int[Array, '']):

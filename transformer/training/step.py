@@ -1,4 +1,4 @@
-"""One update: the gradients of each device's microbatches, and Adam's step with their sum."""
+"""One update: adds up the gradients of all microbatches, and makes the optimizer's step."""
 
 import functools
 from collections.abc import Callable
@@ -136,9 +136,9 @@ def train_step(
     batch = continuing(batch, state.carried)
     gradient, total = gradients(config, sums, state.params, batch, state.step)
     carried = parallel.gather_parts(total.pop('carried', None))
-    sent = jax.tree.map(lambda g: g.astype(config.train.gradient_dtype), gradient)
+    sent = optax.tree.cast(gradient, config.train.gradient_dtype)
     sent, total = parallel.sum_over_devices((sent, total))
-    gradient = jax.tree.map(lambda g: g.astype(jnp.float32), sent)
+    gradient = optax.tree.cast(sent, jnp.float32)
     if config.train.optimizer != 'sgd':
         # A batch of only empty rows has no weight.
         gradient = jax.tree.map(lambda g: g / jnp.maximum(total['weight'], 1.0), gradient)

@@ -532,7 +532,7 @@ def test_mistakes_are_one_line(capsys):
 @pytest.mark.parametrize('name', ['base', 'big', 'tiny', 'gpt_grammar', 'gru_bahdanau', 'bert_grammar'])
 def test_values_resolve_as_a_config_file_does(name):
     """By the way that tables take, which is faster, and through a written config.json."""
-    written = configs.present_values(read_config_file(find_config(name)))
+    written = configs.option_values(read_config_file(find_config(name)))
     resolved = configs.resolve(configs.config_dict(written))
     assert configs.resolve_values(written) == resolved
     assert configs.from_json(configs.to_json(resolved)) == resolved

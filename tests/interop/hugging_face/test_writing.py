@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 import transformer
 from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, files, resolve
 from transformer.config.files import read_config_file
-from transformer.config.resolve import present_values
+from transformer.config.resolve import option_values
 from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
@@ -132,7 +132,7 @@ def equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 
 def test_the_error_of_the_packaged_bert_says_how_to_train_one_that_can_be_exported():
-    values = present_values(read_config_file('configs/bert_grammar.py'))
+    values = option_values(read_config_file('configs/bert_grammar.py'))
     with pytest.raises(ConfigError) as error:
         writing.check(resolve(config_dict(values)))
     flags = re.findall(r'--config\.(\S+)=(\S+)', str(error.value))
@@ -381,7 +381,7 @@ def test_the_options_of_a_model_that_can_be_exported_are_named():
     flags = dict(re.findall(r'--config\.(\S+)=(\S+)', str(error.value)))
     values = {key: declare.parse_value(OPTIONS, key, text) for key, text in flags.items()}
     assert values == {'model.norm_embedding': True, 'model.d_k': 32}
-    writing.check(resolve(config_dict(present_values(packaged) | values)))
+    writing.check(resolve(config_dict(option_values(packaged) | values)))
 
 
 def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer.data import trees
-from transformer.inference.search import Room, beam_search, constrained, restricted, sample
+from transformer.inference.search import Room, beam_search, constrain, restrict, write
 from transformer.tasks.parsing.well_formed import Brackets
 from transformer.tokens import EOS, START
 
@@ -87,11 +87,11 @@ def rooms(limits, words, *sizes):
 def test_searches_write_trees():
     words = jnp.arange(1, 21, dtype=jnp.int32)
     limits = 2 * words + 4
-    step = constrained(restricted(drawn_step, jnp.arange(SIZE) > 0), BRACKETS.advance)
+    step = constrain(restrict(drawn_step, jnp.arange(SIZE) > 0), BRACKETS.advance)
     greedy = lambda logp, place, keys: jnp.argmax(logp, -1)
     for search in (
         functools.partial(beam_search, beam=4, alpha=0.6, best=4),
-        functools.partial(sample, choose=greedy),
+        functools.partial(write, choose=greedy),
     ):
         found = jax.jit(lambda search=search: search(step, rooms(limits, words, 10, 44), limits))()
         tokens = np.asarray(found.tokens)

@@ -29,7 +29,7 @@ CLASSES = tuple(f'{colour} {shape}' for colour in COLOURS for shape in SHAPES)
 PICTURES = {'train': 50_000, 'dev': 2_000, 'test': 2_000}
 BLOCK = 500  # pictures that are drawn at once
 WINDOW = 14  # side of the square that an object is drawn in, in pixels
-# Radii, in pixels, of a circle of an object's area: for the largest object, and for the others.
+# Ranges of an object's size, as the radius of a circle of its area, in pixels: the largest, and the others.
 LARGEST, OTHERS = (3.2, 3.7), (1.6, 2.4)
 
 
@@ -69,13 +69,13 @@ def draw_objects(split: str, block: int) -> Objects:
 
 
 def generator(name: str, block: int) -> np.random.Generator:
-    """Returns the random numbers of a block, as a function of its corpus's name and its number."""
+    """Returns the random generator of a block, a function of its corpus's name and its number."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed, spawn_key=(block,))))
 
 
 def random_objects(rng: np.random.Generator, small: tuple[float, float] = OTHERS) -> Objects:
-    """Draws the objects of a block's pictures; `small` are the radii of all but the largest."""
+    """Draws the objects of a block's pictures. `small` is the range of all radii but the largest."""
     shape = (BLOCK, MOST)
     cells = np.argsort(rng.random((BLOCK, CELLS**2)), axis=1)[:, :MOST]
     radius = rng.uniform(*small, shape)
@@ -116,7 +116,7 @@ def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
 def _coverage(
     one: Objects, columns: Int[np.ndarray, 'N P'], rows: Int[np.ndarray, 'N P']
 ) -> Float[np.ndarray, 'N P P']:
-    """Computes about the share of each window pixel that an object covers, one object per picture."""
+    """Approximates the share of each pixel of a window that an object covers, one object per picture."""
     dx = (columns + 0.5 - one.x[:, None]).astype(np.float32)[:, None, :]
     dy = (rows + 0.5 - one.y[:, None]).astype(np.float32)[:, :, None]
     turn, r = (values.astype(np.float32)[:, None, None] for values in (one.turn, one.radius))

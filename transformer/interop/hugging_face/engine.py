@@ -1,4 +1,4 @@
-"""Runs models that `writing` wrote in Hugging Face transformers (extra `torch`)."""
+"""Runs models that `writing` wrote, in Hugging Face transformers (extra `torch`)."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def libraries():
 
 
 class TransformersModel:
-    """An encoder-decoder or a language model of transformers, for texts that our tokenizer cuts."""
+    """An encoder-decoder or a language model of transformers, for texts that our tokenizer splits."""
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
         torch, transformers = libraries()
@@ -75,7 +75,7 @@ class TransformersModel:
         results = []
         for start in range(0, len(targets), BATCH):
             part = targets[start : start + BATCH]
-            # The first input of a decoder is START; a language model begins as if after another text.
+            # The first input of a decoder is START; a language model's is EOS, as if after another text.
             inputs = self._inputs([[START if self._pair else EOS, *target[:-1]] for target in part])
             if self._pair:
                 source = self._inputs(sources[start : start + BATCH])
@@ -87,7 +87,7 @@ class TransformersModel:
         return results
 
     def _inputs(self, rows: Sequence[list[int]]) -> dict[str, object]:
-        """Returns rows of our pieces as padded tensors of their pieces."""
+        """Turns rows of our pieces into padded tensors of the other program's pieces."""
         width = max(map(len, rows))
         ids = np.full((len(rows), width), self._order[EOS], np.int64)
         mask = np.zeros_like(ids)

@@ -73,7 +73,7 @@ def _run(
     batch, _, heads, width = rows.query.shape
     shapes = [jax.ShapeDtypeStruct((batch, heads * width, _LANES), x.dtype) for x in outputs]
     row = lambda x: pallas.BlockSpec((1, *x.shape[1:]), lambda i: (i, 0, 0))
-    found = pallas.pallas_call(
+    results = pallas.pallas_call(
         functools.partial(kernel, causal=causal, width=width),
         grid=(batch,),
         in_specs=[*map(row, arrays)],
@@ -82,7 +82,7 @@ def _run(
         name=f'short_attention{kernel.__name__}',
         interpret=interpret,
     )(*arrays)
-    return [x.reshape(batch, heads, width, _LANES).transpose(0, 3, 1, 2) for x in found]
+    return [x.reshape(batch, heads, width, _LANES).transpose(0, 3, 1, 2) for x in results]
 
 
 def _means(key_segments, query_segments, query, key, value, means, *, causal: bool, width: int) -> None:

@@ -58,7 +58,7 @@ def caption(
     pixels = images if given else read_all(images, size)
     rows = generate.search(
         trained,
-        generate.Asked(settings, best, extend=True),
+        generate.SearchOptions(settings, best, extend=True),
         [image for image in pixels for _ in range(samples)],
         [*range(first * samples, (first + len(pixels)) * samples)],
         generate.sampling_key(trained.config, seed),

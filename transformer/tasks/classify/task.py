@@ -42,8 +42,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     if config.classify.output == 'number':
         squared = jnp.square(outputs[..., 0] - batch['label'])
         return {'loss': jnp.sum(squared * batch['weight']), 'weight': jnp.sum(batch['weight'])}
-    eps_ls = config.train.eps_ls if key is not None else 0.0
-    return losses.class_sums(outputs, batch['label'], batch['weight'], eps_ls)
+    return losses.class_sums(config, key, outputs, batch['label'], batch['weight'])
 
 
 def _outputs(

@@ -60,7 +60,7 @@ def fill(
     on_done(len(texts) - len(rows))
     written = generate.search(
         trained,
-        generate.Asked(settings, best, extend=False),
+        generate.SearchOptions(settings, best, extend=False),
         [*rows.values()],
         [first + i for i in rows],
         generate.sampling_key(config, None),

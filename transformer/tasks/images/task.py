@@ -66,12 +66,11 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     A mixture of two images has both classes, weighted by the images' shares.
     """
     batch = losses.all_rows(batch)
-    eps_ls = config.train.eps_ls if key is not None else 0.0
     logits, weight = ensemble.logits(config, params, batch, key), batch['weight']
     if 'other' not in batch:
-        return losses.class_sums(logits, batch['label'], weight, eps_ls)
+        return losses.class_sums(config, key, logits, batch['label'], weight)
     shares = (batch['label'], batch['share']), (batch['other'], 1 - batch['share'])
-    parts = [losses.class_sums(logits, label, weight * share, eps_ls) for label, share in shares]
+    parts = [losses.class_sums(config, key, logits, label, weight * share) for label, share in shares]
     return jax.tree.map(jnp.add, *parts)
 
 

@@ -4,7 +4,7 @@ from transformer.tasks.commands import TaskCommand
 
 COMMANDS = {
     'label': TaskCommand(
-        'Write each word of standard input with a tab and its tag; a blank line follows each line.',
+        'Write each word of standard input, a tab and its tag as a line; a blank line ends each sentence.',
         writes='columns',
         examples=('echo "The dog sleeps ." | {} label --workdir=FOLDER',),
     )

@@ -45,8 +45,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     batch = losses.all_rows(batch)
     tags = batch['tags'].tokens
     logits = ensemble.logits(config, params, batch, key)
-    eps_ls = config.train.eps_ls if key is not None else 0.0
-    return losses.class_sums(logits, jnp.maximum(tags - 1, 0), (tags > 0).astype(jnp.float32), eps_ls)
+    return losses.class_sums(config, key, logits, jnp.maximum(tags - 1, 0), (tags > 0).astype(jnp.float32))
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:

@@ -134,7 +134,7 @@ def _beams(
             'data.row_len=%d', numbers[i] + 1, len(row), length, most,
         )  # fmt: skip
     on_done(len(rows) - len(asked))
-    search, chosen = generation.Asked(settings, best, extend=True), [rows[i] for i in asked]
+    search, chosen = generation.SearchOptions(settings, best, extend=True), [rows[i] for i in asked]
     results = generation.search(trained, search, chosen, [numbers[i] for i in asked], key, on_done)
     for i, row in zip(asked, results, strict=True):
         answers[i] = list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True))
@@ -166,7 +166,7 @@ def _one_by_one(
             last = done + part == settings.extra_len
             results = generation.search(
                 trained,
-                generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True),
+                generation.SearchOptions(dataclasses.replace(settings, extra_len=part), 1, extend=True),
                 [(rows[i] + written[i])[-max(most - part, 1) :] for i in unfinished],
                 [numbers[i] for i in unfinished],
                 jax.random.fold_in(key, number) if number else key,

@@ -32,7 +32,7 @@ def fill(
 ) -> list[list[Hypothesis]]:
     """Returns the likeliest words for the one [MASK] in each text, with their probabilities.
 
-    Candidates are the pieces that the tokenizer gives the beginning of a word at this place. After a letter,
+    Candidates are the pieces with which the tokenizer can begin a word at this place. After a letter,
     and with some tokenizers after a bracket or at the start of the text, these are not marked as beginning
     words. A text without a [MASK], or with several, gets an empty word, with a warning.
     """
@@ -51,13 +51,13 @@ def fill(
             with_gap.append(i)
     codec = trained.codecs['text']
     pieces, begins_word = codec.marked(range(codec.size)), codec.begins_words()
-    # Special pieces and bytes are written like <s>; a piece of text that begins with < is left out with them.
+    # Special pieces and bytes are written like <s>, so a piece of text that begins with < is left out, too.
     shown = lambda piece: piece not in ('', BLANK) and piece[0] != '<' and '<0x' not in piece
     is_text = np.array([*map(shown, pieces)])
     allowed = {True: begins_word & is_text, False: ~begins_word & is_text}
     words = [pieces[i].removeprefix(BLANK) for i in np.flatnonzero(allowed[True])]
     if not words:
-        raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
+        raise ConfigError('fill: needs a tokenizer that marks the pieces that begin words, such as BPE')
     word = min(words, key=lambda word: (not word.isalpha(), len(word)))
 
     def likeliest(number: int, logp: Float[np.ndarray, ' V']) -> list[Hypothesis]:
@@ -70,8 +70,9 @@ def fill(
 
     numbers = [first + i for i in with_gap]
     on_done(len(texts) - len(with_gap))
-    for i, words in zip(with_gap, run('log_p', trained, rows, numbers, on_done, likeliest), strict=True):
-        results[i] = words
+    hypotheses = run('log_p', trained, rows, numbers, on_done, likeliest)
+    for i, of_text in zip(with_gap, hypotheses, strict=True):
+        results[i] = of_text
     return results
 
 

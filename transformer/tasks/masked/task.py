@@ -78,7 +78,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     microbatches, batch = len(batch['weight']), losses.all_rows(batch)
     if not config.masked.next_sentence:
         return losses.model_sums(config, params, batch, key, batch['target'], batch['weight'])
-    labels = batch['target'], batch['weight'], config.train.eps_ls if key is not None else 0.0
+    labels = batch['target'], batch['weight'], losses.smoothing(config, key)
     if isinstance(params, tuple):
         outputs = [ensemble.factors_and_classes(config, one, batch, key) for one in params]
         pieces = ensemble.log_mean([matmul.logits(*factors) for factors, _ in outputs])

@@ -138,9 +138,9 @@ def _lengths(e: Evidence) -> Iterator[Finding]:
 
 def _leftovers(e: Evidence) -> Iterator[Finding]:
     for name, lines in (('translations', e.translations), ('references', e.references)):
-        if found := [match[0] for line in lines if (match := _LEFTOVERS.search(line))]:
+        if marks := [match[0] for line in lines if (match := _LEFTOVERS.search(line))]:
             yield Finding(
-                f'{len(found):,} {name} contain marks of a tokenizer, such as {found[0].strip()!r}',
+                f'{len(marks):,} {name} contain marks of a tokenizer, such as {marks[0].strip()!r}',
                 'BLEU counts them as words',
                 'train and score on raw text: undo the tokenization of the data',
             )
@@ -207,9 +207,8 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
             'Table 3 scores the last checkpoint; choosing a checkpoint by dev flatters the scores on dev',
             'train.scored=latest',
         )
-    elif (
-        checkpoint != 'average' and ',' not in checkpoint and e.split != 'dev'
-    ):  # on dev Table 3 scores one checkpoint, too
+    # On dev, Table 3 scores one checkpoint, too.
+    elif checkpoint != 'average' and ',' not in checkpoint and e.split != 'dev':
         yield Finding(
             f'one checkpoint ({checkpoint}) was evaluated, not an average',
             'Table 2 scores averages of 5 (base) or 20 (big) checkpoints, Table 3 single checkpoints',

@@ -33,6 +33,7 @@ def reading(config: Config) -> Reading:
     """Returns the fields: two texts, each in its language."""
     data = config.data
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_examples')
+    # Only if set, so that caches keep the names that they had before these options.
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
     if data.vocabulary != 'joint':
@@ -121,7 +122,7 @@ def likelihoods(
     numbers = range(len(pairs)) if numbers is None else numbers
     sources = codecs['source'].encode_batch([source for source, _ in pairs])
     targets = codecs['target'].encode_batch([target for _, target in pairs])
-    longest = decode.max_source_len + decode.extra_len
+    longest = _longest_output(trained.config)
     for number, source in dict(zip(numbers, sources, strict=True)).items():  # once per line
         if len(source) > decode.max_source_len:
             warn_of_cut(number, len(source), decode.max_source_len)

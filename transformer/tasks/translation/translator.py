@@ -52,7 +52,7 @@ def hypotheses(
         on_done(empty)
     rows = search(
         trained,
-        generate.Asked(settings, best, extend=False, grammar=grammar),
+        generate.SearchOptions(settings, best, extend=False, grammar=grammar),
         [tokens[i] for i, _ in places],
         [(first + i) * samples + k for i, k in places],
         generate.sampling_key(trained.config, seed),
@@ -62,9 +62,9 @@ def hypotheses(
     decode = trained.codecs['target'].decode
     for (i, k), row in zip(places, rows, strict=True):
         texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
-        found = [Hypothesis(*pair) for pair in zip(texts, row.scores.tolist(), strict=True)]
+        outputs = [Hypothesis(*pair) for pair in zip(texts, row.scores.tolist(), strict=True)]
         # A grammar can allow fewer outputs than `best`.
-        results[i][k : k + best] = [one for one in found if one.score > -math.inf] or found[:1]
+        results[i][k : k + best] = [one for one in outputs if one.score > -math.inf] or outputs[:1]
     return results
 
 

@@ -27,10 +27,10 @@ SHOWN = 5
 
 
 def reading(config: Config) -> Reading:
-    """Returns the one field: a text whose pieces are words. Raises ConfigError if they are others."""
+    """Returns the one field: a text whose pieces are words. Raises ConfigError if it has other pieces."""
     if config.data.tokenizer != 'words':
         raise ConfigError(
-            f'data.tokenizer={config.data.tokenizer}: train.task=words counts words; choose words'
+            f'data.tokenizer={config.data.tokenizer}: train.task=words needs words as pieces; choose words'
         )
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
@@ -76,7 +76,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def findings(trained: Trained, dataset: Dataset, outcome: shared.Outcome) -> Iterator[shared.Finding]:
-    """Yields a finding if noise words are distinguished hardly better than by vectors of zeros."""
+    """Yields a finding if the vectors distinguish noise words hardly better than zeros would."""
     del dataset
     words = trained.config.words
     if words.output == 'negatives':

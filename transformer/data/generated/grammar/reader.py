@@ -156,7 +156,7 @@ class _Reader:
             yield from ((end, clause) for stop, clause in self._field(at, opening) if stop == verbs)
 
     def _last_verbs(self, at: int) -> Iterator[tuple[Clause, int, int]]:
-        """Yields the clause of the verbs at the end of a clause, their index and the next word's."""
+        """Yields the clause of each reading of its last verbs, their index, and the next word's."""
         for index in range(at, self.length):
             form = self.words[index], self.tense
             for verb in JOINED_FORMS.get(form, ()):
@@ -279,7 +279,7 @@ class _Reader:
         return [(at + 1, clause._replace(predicate=(degree, adjective)))] if adjective else []
 
     def _noun_phrases(self, at: int, case: str, article: str = '') -> Iterator[tuple[int, NounPhrase]]:
-        """Reads a noun phrase, whose `article` is given if a contraction contained it."""
+        """Reads a noun phrase. `article` is the article in a contraction before it, or ''."""
         for end, phrase in self._possessed(at, case, article):
             yield end, phrase
             if self.inner and self.words[end] == ',':

@@ -1,4 +1,4 @@
-"""Reads captions: finds the facts that an English or German text states, the inverse of `writer`."""
+"""Reads captions, the inverse of `writer`: finds the facts that an English or German text states."""
 
 import functools
 import itertools
@@ -24,12 +24,14 @@ class _Tables(NamedTuple):
 
     Attributes:
       phrases: noun phrases, by case.
-      cells, relations, adverbs, pronouns: a relation has the case of what follows, a pronoun its genders.
-      place_first, subject_first, there: whether what follows, or the subject, can be plural, with the case of
-        what follows.
-      relatives: whole relative clauses, by the gender of what they are about.
-      lists, counts: the number of objects, and the case of the things in a list; a count can be the first or
-        the last sentence.
+      cells, adverbs: what a phrase means.
+      relations: the relation, and the case of the phrase after it.
+      pronouns: the genders that a pronoun can have.
+      place_first, there: by verb, whether the thing after it can be singular and plural, and its case.
+      subject_first: by verb, the same of its subject, without a case.
+      relatives: whole relative clauses, by the gender of the noun before them.
+      lists: openings of a list, with the number of objects, if they state it, and the case of its things.
+      counts: sentences with the number of objects, as the first sentence and as the last.
     """
 
     phrases: dict[str, dict[str, Look]]
@@ -49,7 +51,7 @@ def read(text: str, language: str) -> Caption | None:
     """Returns the facts that a caption states, or None if the text is not of the grammar.
 
     The mentions are the largest object, then the others in the order of the text. A pronoun means the object
-    that the clause or thing before was about, even where it could mean another.
+    that the preceding clause or thing is about, even if another reading is possible.
     """
     tokens = _TOKEN.findall(text)
     if not tokens or tokens[-1] != '.' or re.sub(' ([.,:])', r'\1', ' '.join(tokens)) != text:
@@ -107,7 +109,7 @@ class _Reader:
         return self._end(number, [])
 
     def _end(self, number: int | None, more: Sequence[Sequence[str]]) -> Caption:
-        """Returns the facts, if the text has no more sentences and one mention of the largest object."""
+        """Returns the facts. Raises _NotACaption unless the text has ended and has one largest object."""
         large = [index for index, mention in enumerate(self._mentions) if mention.large]
         if more or self._at < len(self._tokens) or len(large) != 1:
             raise _NotACaption
@@ -117,7 +119,7 @@ class _Reader:
         return Caption(number, tuple(mention._replace(of=new[mention.of]) for mention in mentions))
 
     def _take(self, table: Mapping[str, T]) -> T | None:
-        """Passes the longest phrase of a table that is next, and returns what it means; None without one."""
+        """Reads the longest phrase of a table that begins here. Returns its meaning, or None without one."""
         for size in range(min(_LONGEST, len(self._tokens) - self._at), 0, -1):
             phrase = ' '.join(self._tokens[self._at : self._at + size])
             if phrase in table:
@@ -151,7 +153,7 @@ class _Reader:
             self._set_place(index, place)
 
     def _thing(self, case: str, plurals: set[bool], place: dict[str, object] | None = None) -> None:
-        """Reads a noun phrase and, if it has not been read, its place."""
+        """Reads a noun phrase and, unless `place` is given, the place after it."""
         index = self._introduce(case, plurals)
         self._set_place(index, self._place() if place is None else place)
 
@@ -160,7 +162,7 @@ class _Reader:
         self._latest = index
 
     def _introduce(self, case: str, plurals: set[bool]) -> int:
-        """Reads a noun phrase for what has not been mentioned. Only the largest object can be definite."""
+        """Reads the noun phrase of a new object. Only the largest can be definite."""
         return self._add(self._need(self._tables.phrases[case]), plurals)
 
     def _add(self, look: Look, plurals: set[bool] = frozenset({False})) -> int:
@@ -195,7 +197,7 @@ class _Reader:
         return self._latest
 
     def _reference(self, case: str) -> int:
-        """Reads a noun phrase for what has been mentioned, or for the largest object with its cell."""
+        """Reads the noun phrase of a mentioned object, or the largest one's with a clause of its cell."""
         look = self._need(self._tables.phrases[case])
         known = [index for index, mention in enumerate(self._mentions) if look.describes(mention)]
         if look.definite and known:
@@ -256,7 +258,7 @@ def _key(phrase: str) -> str:
 
 
 def _by_verb(frames: Iterable[Sequence[str]]) -> dict[str, tuple[set[bool], str]]:
-    """Returns whether what a verb agrees with can be singular and plural, and the rest of its frame."""
+    """Maps a verb to its numbers (True: plural) and the rest of its frame."""
     verbs: dict[str, tuple[set[bool], str]] = {}
     for singular, plural, *case in frames:
         for verb, is_plural in ((singular, False), (plural, True)):
