@@ -341,14 +341,14 @@ def test_dropout_keeps_the_mean():
     assert float((gone[:-1:2] & gone[1::2]).mean()) == pytest.approx(0.09, abs=0.005)
 
 
-def test_where_dropout_is():
-    """On each sub-layer's output, and on both sums of embeddings and positions (§5.4)."""
-    changes = {'model.N': 1, 'model.d_model': 16, 'model.d_ff': 8, 'model.h': 2, 'data.pieces': 300}
-    config, found = resolve(config_dict(changes)), []
+def dropout_of(changes: dict[str, object]) -> list[tuple[str, float]]:
+    """Lists the places of dropout in a model of one layer, and their rates."""
+    small = {'model.N': 1, 'model.d_model': 16, 'data.pieces': 300}
+    config, found = resolve(config_dict(small | changes)), []
 
     def record(call, args, kwargs, context):
         module = context.module
-        if isinstance(module, Dropout) and context.method_name == 'drawn' and module.rate:
+        if isinstance(module, Dropout) and context.method_name == Dropout.draw.__name__ and module.rate:
             found.append(('/'.join(module.path), module.rate))
         return call(*args, **kwargs)
 
@@ -357,10 +357,69 @@ def test_where_dropout_is():
     apply = functools.partial(models.build(config).apply, train=True, rngs=keys)
     with nn.intercept_methods(record):
         jax.eval_shape(apply, {'params': params}, batch)
-    names = {'encoder': ('self_attention', 'feed_forward')}
-    names['decoder'] = ('self_attention', 'cross_attention', 'feed_forward')
-    expected = [f'{side}/layer_0/{name}_sublayer/Dropout_0' for side in names for name in names[side]]
-    assert sorted(found) == sorted((name, 0.1) for name in [*expected, 'dropout', 'dropout'])
+    return sorted(found)
+
+
+SUBLAYERS = {
+    'encoder': ('self_attention', 'feed_forward'),
+    'decoder': ('self_attention', 'cross_attention', 'feed_forward'),
+}
+
+
+def test_where_dropout_is():
+    """On each sub-layer's output, and on both sums of embeddings and positions (§5.4)."""
+    expected = [f'{side}/layer_0/{name}_sublayer/Dropout_0' for side in SUBLAYERS for name in SUBLAYERS[side]]
+    assert dropout_of({'model.h': 2}) == sorted((name, 0.1) for name in [*expected, 'dropout', 'dropout'])
+
+
+OTHER_RATES = {'model.P_drop_attention': 0.2, 'model.P_drop_relu': 0.3, 'model.P_drop_embedding': 0.4}
+RECURRENT = {'model.kind': 'recurrent', 'model.alignment': 'dot', 'model.P_drop_embedding': 0.4}
+OF_RECURRENT = [
+    ('decoder/layer_0/dropout/Dropout_0', 0.1),
+    ('decoder/output_dropout/Dropout_0', 0.1),
+    ('encoder/layer_0/forward/dropout/Dropout_0', 0.1),
+    ('source_dropout/Dropout_0', 0.4),
+    ('target_dropout/Dropout_0', 0.4),
+]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'expected'),
+    [
+        (
+            DECODER | OTHER_RATES | {'model.h': 2},
+            [
+                ('decoder/layer_0/feed_forward/Dropout_0', 0.3),
+                ('decoder/layer_0/feed_forward_sublayer/Dropout_0', 0.1),
+                ('decoder/layer_0/self_attention/dropout', 0.2),
+                ('decoder/layer_0/self_attention_sublayer/Dropout_0', 0.1),
+                ('dropout', 0.4),
+            ],
+        ),
+        (RECURRENT, OF_RECURRENT),
+        (
+            RECURRENT | {'model.variational_dropout': True},
+            [
+                ('decoder/layer_0/recurrent_dropout/Dropout_0', 0.1),
+                ('encoder/layer_0/forward/recurrent_dropout/Dropout_0', 0.1),
+                *OF_RECURRENT,
+            ],
+        ),
+        (
+            {'model.kind': 'convolutional', 'model.P_drop_embedding': 0.4},
+            [
+                ('decoder/dropout', 0.1),
+                ('decoder/layer_0/block/dropout', 0.1),
+                ('encoder/layer_0/dropout', 0.1),
+                ('source_inputs/dropout', 0.4),
+                ('target_inputs/dropout', 0.4),
+            ],
+        ),
+    ],
+    ids=['language', 'recurrent', 'variational', 'convolutional'],
+)
+def test_every_rate_of_dropout_has_its_places(changes, expected):
+    assert dropout_of(changes) == sorted(expected)
 
 
 @pytest.mark.parametrize(

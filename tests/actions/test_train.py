@@ -5,7 +5,9 @@ import json
 import shutil
 import signal
 import statistics
+import types
 
+import jax
 import pytest
 import toys
 from etils import epath
@@ -18,6 +20,7 @@ from transformer.config import ConfigError
 from transformer.runs import metrics, owner, restore, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.workdir import Run
+from transformer.tasks.contract import Scored
 from transformer.training import loop, split_sums
 
 STEPS, EVERY = 6, 2
@@ -35,14 +38,21 @@ def config(tmp_path_factory):
     return toys.config_of(
         folder, data__source='text', data__train='train', data__dev='dev', data__test='dev',
         train__steps=STEPS, train__eval_every=EVERY, train__watch_every=EVERY, train__checkpoint_every=EVERY,
-        train__patience=9, decode__beam=1, decode__extra_len=2,
+        train__patience=9, train__matmul_precision='highest', decode__beam=1, decode__extra_len=2,
     )  # fmt: skip
 
 
 @pytest.fixture(scope='module')
-def finished(config, tmp_path_factory):
+def precisions() -> set[str]:
+    """Returns the precisions of products after the updates of `finished`."""
+    return set()
+
+
+@pytest.fixture(scope='module')
+def finished(config, precisions, tmp_path_factory):
     folder = tmp_path_factory.mktemp('whole') / 'w'
-    action.train(config, folder, evaluate=False)
+    note = lambda *_: precisions.add(jax.config.jax_default_matmul_precision)
+    action.train(config, folder, on_metrics=note, evaluate=False)
     return folder
 
 
@@ -115,6 +125,14 @@ def test_a_signal_at_the_last_step_ends_the_command_before_it_scores(config, who
     assert record(tmp_path / 'w') == whole
 
 
+def test_products_have_the_precision_of_the_config(finished, precisions, monkeypatch):
+    """In a training, and in an evaluation."""
+    note = lambda *_: precisions.add(jax.config.jax_default_matmul_precision) or Scored({}, {}, [])
+    monkeypatch.setattr(evaluation, 'task_of', lambda _: types.SimpleNamespace(evaluate=note))
+    evaluation.score_split(*restore.load(Run.open(finished)), None, 'dev')
+    assert precisions == {'highest'}
+
+
 def test_the_speed_leaves_out_compilation(finished):
     """All batches have one shape, and each update is reported."""
     lines = [json.loads(line) for line in (finished / 'metrics.jsonl').read_text().splitlines()]
@@ -163,6 +181,10 @@ def test_the_best_is_by_what_training_computes(config, tmp_path):
     run = Run.open(epath.Path(tmp_path / 'w'))
     cost = action._dev_scores(changed, None, None, None).cost
     assert cost({'dev_perplexity': 3.0}) == 3.0 and restore.origin(run, 'best').steps == [EVERY]
+    # More BLEU costs less.
+    by_bleu = configs.replace(config, {'train.best_by': 'bleu'})
+    cost = action._dev_scores(by_bleu, None, None, None).cost
+    assert cost({'dev_bleu': 3.0}) == -3.0 and cost({}) is None
 
 
 def test_a_failure_of_the_first_process_ends_the_others(config, tmp_path, monkeypatch):

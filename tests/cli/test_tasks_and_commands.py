@@ -18,11 +18,14 @@ from transformer.actions.load import load
 from transformer.cli import commands
 from transformer.cli import main as run
 from transformer.config import TASKS, ConfigError, has
+from transformer.config.conditions import SMOOTHED
+from transformer.data.dataset import Dataset
 from transformer.nn import heads, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.tasks.commands import TaskCommand
+from transformer.training import losses
 
 # The tasks whose models have each command. All others refuse it.
 COMMANDS = {
@@ -155,7 +158,13 @@ LAYERED = ('model.N', 'model.d_ff', 'model.h')
 
 
 @pytest.fixture(scope='module')
-def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
+def datasets() -> dict[str, Dataset]:
+    """Returns the data of each task, once `runs` has prepared it."""
+    return {}
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory, datasets) -> dict[str, pathlib.Path]:
     """Makes a work directory of each task, with an untrained model."""
     files, folders = write(tmp_path_factory.mktemp('files')), {}
     for task, of_data in DATA.items():
@@ -175,7 +184,7 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
         }
         named = {key.replace('__', '.'): value for key, value in of_data.items()}
         config = configs.resolve(configs.config_dict(options | same | named))
-        dataset = tasks.prepare(config, tmp_path_factory.mktemp('cache'))
+        dataset = datasets[task] = tasks.prepare(config, tmp_path_factory.mktemp('cache'))
         if has(config, 'classes'):
             labels = dataset.codecs['tags' if task == 'labelling' else 'label']
             config = configs.with_classes(config, labels.names)
@@ -266,6 +275,32 @@ def test_blank_batches_have_the_arrays_of_training(runs, task):
         width = found['text'].tokens.shape[1]
         full = heads.blank_labels(run.config, rows, width)
         assert full['target'].shape[1] == found['target'].shape[1] == round(0.15 * width)
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_the_seed_decides_order_and_noise_in_training(runs, datasets, task):
+    config = configs.replace(workdir.Run.open(runs[task]).config, {'train.seed': 7})
+    batches, seeds = tasks.task_of(config).batches(config, datasets[task], 'train'), []
+    # Those with noise are made of others.
+    while batches:
+        seeds.append(batches._seed)
+        batches = getattr(batches, '_batches', None)
+    assert set(seeds) == {7} and len(seeds) == 1 + (task in ('masked', 'denoise', 'words'))
+
+
+@pytest.mark.parametrize('task', TASKS)
+def test_labels_are_smoothed_in_training_alone(runs, task, monkeypatch):
+    """Traced only, so that no program is compiled."""
+    config, seen, sums = workdir.Run.open(runs[task]).config, set(), losses._sums
+    monkeypatch.setattr(
+        losses, '_sums', lambda size, eps_ls, *of: seen.add(eps_ls) or sums(size, eps_ls, *of)
+    )
+    rows = models.blank(config, 8, 8) | heads.blank_labels(config, 8, 8)
+    batch = jax.tree.map(lambda x: x[:, None], rows)
+    for key, eps_ls in ((None, 0.0), (jax.random.key(0), 0.1)):
+        seen.clear()
+        jax.eval_shape(tasks.sums_of(config), models.parameter_shapes(config), batch, key)
+        assert seen == {eps_ls} if task in SMOOTHED[1] else seen <= {0.0}
 
 
 def test_two_tasks_cannot_declare_a_command_with_different_flags(monkeypatch):

@@ -79,6 +79,13 @@ def test_pruning():
     assert float(wide.scores[0, 0]) == pytest.approx(np.log(0.36), rel=1e-5)
 
 
+def test_a_beam_of_ends_leaves_as_many_living():
+    # After two steps the two likeliest, of 0.3 and 0.28, have ended. The third, of 0.24, wins by its length.
+    lattice = {(): {2: 0.6, 3: 0.4}, (2,): {EOS: 0.5, 4: 0.4, 3: 0.1}, (3,): {EOS: 0.7, 4: 0.3}}
+    found = search(lattice | {(2, 4): {EOS: 1.0}, (3, 4): {EOS: 1.0}}, beam=2, alpha=2.0)
+    assert found.tokens[0, 0].tolist() == [2, 4, 1, 0]
+
+
 def test_length_penalty():
     # Short: 0.30 of 2 pieces; long: 0.28 of 4. Without the penalty short wins, with 0.6 long.
     lattice = {
@@ -116,19 +123,24 @@ def test_stops_as_soon_as_nothing_can_win():
 def test_outputs_have_at_most_50_pieces_more_than_their_input():
     """Here of a model that never writes the end; the end of the input counts (§6.1)."""
     changes = {'model.N': 1, 'model.d_model': 8, 'model.d_ff': 8, 'model.h': 2, 'data.pieces': 40}
-    config = resolve(config_dict(changes | {'model.softmax_bias': True}))
+    config = resolve(config_dict(changes | {'model.softmax_bias': True, 'model.vocab_size': 42}))
     params = programs.initialize(config, jax.random.key(0))
-    params = params | {'softmax_bias': params['softmax_bias'].at[EOS].set(-1e6)}
+    # The last two rows are of no piece.
+    bias = params['softmax_bias'].at[EOS].set(-1e6).at[-2:].set(1e6)
+    params = params | {'softmax_bias': bias}
     rows = random_models.rows_of([[[5, 6, EOS]], [[5, 6, 7, 8, EOS]]], 7)
     asked = generate.SearchOptions(config.decode, best=1, extend=False)
     search = jax.jit(functools.partial(generate.search_rows, config, asked, 40))
     found = search(params, jax.random.key(0), (rows, jnp.arange(2)))
     assert (found.tokens[:, 0] != PAD).sum(axis=1).tolist() == [3 + 50, 5 + 50]
+    assert found.tokens.max() < 40
 
 
 def test_a_sentence_without_an_end_gives_what_lives():
-    found = search({(): {2: 1.0}, (2,): {2: 1.0}, (2, 2): {2: 1.0}, (2, 2, 2): {2: 1.0}}, beam=2, alpha=0.0)
+    of_one = {(n,) * k: {n: 1.0} for n in (2, 3) for k in (1, 2, 3)}
+    found = search({(): {2: 0.6, 3: 0.4}} | of_one, beam=2, alpha=0.6)
     assert found.tokens[0, 0].tolist() == [2, 2, 2, 2]
+    assert float(found.scores[0, 0]) == pytest.approx(np.log(0.6) / ((5 + 4) / 6) ** 0.6, rel=1e-5)
 
 
 def random_lattice(size: int, depth: int, seed: int) -> dict[tuple[int, ...], dict[int, float]]:
@@ -333,6 +345,15 @@ def test_filter_by_top_k_and_top_p():
     assert kept(1.0, 0, 1e-6) == [False, True, False, False]
     # A low temperature sharpens: 0.4^4 is most of the mass.
     assert kept(0.25, 0, 0.65) == [False, True, False, False]
+
+
+def test_draws_are_filtered_and_differ_by_place():
+    logp = jnp.log(jnp.array([[0.1, 0.4, 0.3, 0.2]] * 64))
+    keys, place = jax.random.split(jax.random.key(0), 64), jnp.int32(0)
+    for options in ((0.01, 0, 1.0), (1.0, 1, 1.0), (1.0, 0, 0.3)):
+        assert set(sampler(*options)(logp, place, keys).tolist()) == {1}
+    first, second = (sampler(1.0, 0, 1.0)(logp, place + n, keys).tolist() for n in (0, 1))
+    assert first != second
 
 
 def test_samples_follow_the_distribution_and_their_own_keys():

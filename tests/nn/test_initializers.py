@@ -42,6 +42,13 @@ def values(init: str, *, learned: bool = False, **options: float) -> dict[str, n
     return {jax.tree_util.keystr(path, simple=True, separator='/'): np.asarray(x) for path, x in paths}
 
 
+@pytest.mark.parametrize(('init', 'fan_out'), [('t2t', 3 * H * C), ('xavier', H * C)])
+def test_glorot(init, fan_out):
+    """Uniform, over the released code's kernel of queries, keys and values or over each kernel."""
+    limit = math.sqrt(6 / (D + fan_out))
+    assert np.abs(values(init)[QUERY]).max() == pytest.approx(limit, rel=1e-2)
+
+
 def test_gpt2():
     found = values('normal', learned=True, init_std=0.05, init_std_positions=0.01)
     assert {name: found[name].std() for name in EQUAL} == pytest.approx(dict.fromkeys(EQUAL, 0.05), rel=0.05)

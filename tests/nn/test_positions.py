@@ -90,6 +90,19 @@ def test_the_bias_of_alibi():
     np.testing.assert_allclose(found[0], -slopes[:, None, None] * distance, rtol=1e-5)
 
 
+def test_the_bias_of_relative_positions():
+    """query · a[key position - query position], the same beyond 16 (Shaw et al. 2018, eq. 4)."""
+    rng = np.random.default_rng(0)
+    table, query = rng.normal(size=(33, 6)).astype('f'), rng.normal(size=(1, 3, 4, 6)).astype('f')
+    queries, keys = np.array([0, 5, 40]), np.arange(41)
+    relative = positions.AttentionPositions(dataclasses.replace(MODEL, positions='relative'))
+    arrays = map(jnp.asarray, (query, queries[None], keys[None]))
+    found = relative.apply({'params': {'table': jnp.asarray(table)}}, *arrays, method='bias')
+    nearest = np.clip(keys - queries[:, None], -16, 16)
+    expected = np.einsum('QHC,QKC->HQK', query[0], table[16 + nearest])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_other_positions_have_no_bias_of_a_stack():
     stack = positions.StackPositions(dataclasses.replace(MODEL, positions='relative'), True)
     assert stack.apply({}, 5) is None

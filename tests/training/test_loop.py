@@ -417,6 +417,10 @@ def test_an_interrupted_training_stops_where_another_one_stops(trainings, tmp_pa
 def test_the_best_after_a_continuation_is_that_of_one_training(trainings, monkeypatch):
     """The last step of the first part was evaluated too, but lies between two evaluations."""
     run, _ = trainings
+    # The moving average after the first update is what it made, without the first parameters.
+    batch = parallel.to_devices(batch_of(0), 8)
+    first, _ = stopping_update()(jax.tree.map(jnp.array, stopping_start()), batch)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), first.ema, first.params)
     dev = lambda cost: {'dev_loss': cost}
     monkeypatch.setitem(DEV, 5, 0.5)
     part, whole = (config_of(**STOPPING | {'patience': 0, 'steps': n, 'decay_steps': 14}) for n in (5, 14))
@@ -450,6 +454,10 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
         for step in (0, 1)
     ]
     assert len({tuple(key) for key in keys}) == 4
+    # The generator is that of the masks alone.
+    by_rbg = config_of('decoder', prng='rbg')
+    assert str(jax.random.key_impl(dropout_key(by_rbg, jnp.int32(0)))) == 'rbg'
+    jax.tree.map(np.testing.assert_array_equal, initial_params(by_rbg), initial_params(config))
     # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
     rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0, config))
     both = parallel.to_devices(rows, 2)
@@ -514,6 +522,10 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     # The first update compiles.
     assert speeds == [counts[1] / 10] + [(counts[k] + counts[k + 1]) / 20 for k in (2, 4, 6)]
     assert [line['epoch'] for line in lines] == [0.25, 0.5, 0.75, 1.0]
+    # Of the last update: 16^-0.5 · step · 10^-1.5.
+    assert [line['learning_rate'] for line in lines] == pytest.approx(
+        [s * 10**-1.5 / 4 for s in (2, 4, 6, 8)]
+    )
     # With what the last evaluation took, also in the checkpoint.
     assert done == TrainingPosition(step=8, tokens=sum(counts), seconds=2080.0, best=1.0, stale=1)
     assert (
@@ -610,6 +622,24 @@ def test_tokens_are_counted_to_the_nearest(tmp_path):
     assert window.position().tokens == 200
 
 
+@pytest.mark.parametrize(('name', 'what'), [('loss', 'loss'), ('gradient_norm', 'gradient')])
+def test_the_step_whose_loss_or_gradient_is_not_finite_is_named(tmp_path, name, what):
+    checkpoints = Checkpoints(epath.Path(tmp_path), 1)
+    window = loop._Window(resolve(config_dict(SMALL)), checkpoints, TrainingPosition(step=7))
+    finite = {key: jnp.ones(()) for key in ('loss', 'weight', 'gradient_norm')}
+    for sums in (finite, finite | {name: jnp.float32(jnp.nan)}, finite):
+        window.add(sums)
+    with pytest.raises(loop.NonFiniteError, match=f'^{what} is not finite at step 9; there is no checkpoint'):
+        window.close()
+
+
+def test_only_a_finite_cost_can_be_an_improvement():
+    position = TrainingPosition()
+    for cost in (None, np.nan, -np.inf, 2.0, np.nan, 2.0, 3.0):
+        position = position.judged(cost)
+    assert (position.best, position.stale) == (2.0, 3)
+
+
 def test_several_processes_ask_each_other_now_and_then():
     asked = [[step for step in range(25) if loop.agrees_on_signals(step, n)] for n in (1, 2)]
     assert asked == [[*range(25)], [0, 10, 20]]
@@ -648,6 +678,10 @@ def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     norm = np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(mean)))
     assert float(reported['gradient_norm']) == pytest.approx(norm, rel=1e-4)
     assert int(state.step) == 8
+    # A batch of empty rows moves what Adam's means move, and nothing becomes NaN.
+    empty = jax.tree.map(np.zeros_like, batch_of(7))
+    moved, reported = update(jax.tree.map(jnp.array, state), parallel.to_devices(empty, 8))
+    assert float(reported['weight']) == 0 and all(np.isfinite(x).all() for x in jax.tree.leaves(moved))
     # Adam's first update is the learning rate times the gradient's sign.
     rate = 16**-0.5 * 10**-1.5
     table = (before['embedding']['table'], mean['embedding']['table'], state.params['embedding']['table'])

@@ -67,18 +67,19 @@ def test_a_schedule_stays_above_its_floor(schedule):
 
 
 PARAMS = {
-    'norm': {'scale': np.ones(3), 'bias': np.zeros(3)},
+    'norm': {'scale': np.ones(3), 'bias': np.zeros(3), 'log_scale': np.full(1, 2.0)},
     'query': {'kernel': np.arange(6.0).reshape(3, 2) - 2.0, 'bias': np.full((1, 2), 0.5)},
     'embedding': {'table': np.linspace(-1.0, 1.0, 8).reshape(4, 2), 'softmax_bias': np.full(4, 0.25)},
 }
 KINDS = {
     'adam': {},
     'clipped': {'clip_norm': 1.0},
-    'adamw': {'weight_decay': 0.3, 'schedule': 'linear'},
+    'adamw': {'weight_decay': 0.3, 'schedule': 'linear', 'beta1': 0.8, 'beta2': 0.99, 'adam_eps': 0.01},
+    'frozen': {'frozen': 'query', 'weight_decay': 0.3, 'clip_norm': 1.0},
     'all': {'clip_norm': 2.0, 'weight_decay': 0.1, 'schedule': 'cosine', 'ema': 0.9, 'peak_lr': 0.01},
     'averaged': {'ema': 0.5, 'schedule': 'constant'},
     'sgd': {'optimizer': 'sgd', 'clip_norm': 1.0, 'peak_lr': 0.025},
-    'bert': {'bias_correction': False, 'weight_decay': 0.1, 'clip_norm': 1.0, 'schedule': 'linear'},
+    'bert': {'bias_correction': False, 'weight_decay': 0.1, 'clip_norm': 1.0, 'adam_eps': 0.01},
 }
 
 
@@ -104,15 +105,18 @@ def expected(config: Config, kind: dict, rate: np.ndarray) -> tuple[dict, dict |
     w = {name: leaf.astype(np.float64) for name, leaf in flat(PARAMS).items()}
     m, v = ({name: np.zeros_like(leaf) for name, leaf in w.items()} for _ in range(2))
     history = []
+    beta1, beta2 = kind.get('beta1', 0.9), kind.get('beta2', 0.98)
     for t, gradient in enumerate(map(flat, gradients(6)), start=1):
+        gradient = {n: g for n, g in gradient.items() if not n.startswith(kind.get('frozen', ' '))}
         norm = math.sqrt(sum((g**2).sum() for g in gradient.values()))
         share = min(1.0, kind['clip_norm'] / norm) if 'clip_norm' in kind else 1.0
         for name, g in gradient.items():
             g = share * g
-            m[name] = 0.9 * m[name] + 0.1 * g
-            v[name] = 0.98 * v[name] + 0.02 * g**2
-            starts = (1 - 0.9**t, 1 - 0.98**t) if kind.get('bias_correction', True) else (1.0, 1.0)
-            direction = (m[name] / starts[0]) / (np.sqrt(v[name] / starts[1]) + 1e-9)
+            m[name] = beta1 * m[name] + (1 - beta1) * g
+            v[name] = beta2 * v[name] + (1 - beta2) * g**2
+            starts = (1 - beta1**t, 1 - beta2**t) if kind.get('bias_correction', True) else (1.0, 1.0)
+            size = np.sqrt(v[name] / starts[1]) + kind.get('adam_eps', 1e-9)
+            direction = m[name] / starts[0] / size
             direction = g if 'optimizer' in kind else direction
             if not name.endswith(('bias', 'scale')):
                 direction = direction + kind.get('weight_decay', 0.0) * w[name]

@@ -1,6 +1,7 @@
 """Augmentation: operations on pixels by hand, mixtures in numpy, batches that are the same in parts."""
 
 import dataclasses
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,8 @@ from transformer.config import config_dict, resolve
 from transformer.config.tasks import Images
 from transformer.data.arrays import Dense
 from transformer.data.batches import RowBatches
-from transformer.data.dataset import Split
-from transformer.tasks import sums_of
+from transformer.data.dataset import Dataset, Split
+from transformer.tasks import sums_of, task_of
 from transformer.tasks.images import augmentation
 from transformer.tasks.images.augmentation import OPERATIONS, augment, augmented, mix
 from transformer.training.step import initial_state
@@ -231,17 +232,29 @@ def config():
 
 
 @pytest.fixture(scope='module')
-def rows(config):
-    """Batches of 16 rows of 27 images, of which the second ends in 5 empty rows."""
+def dataset():
+    """Returns 27 images: two batches of 16 rows, of which the second ends in 5 empty rows."""
     rng = np.random.default_rng(1)
     pixels, labels = rng.integers(1, 256, (27, 6, 6, 1)).astype(np.uint8), np.arange(27, dtype='<i4') % 3
     split = Split({'image': Dense(pixels), 'label': Dense(labels)})
-    return RowBatches(split, config.data, 8, config.train.seed, True, positions=config.images.positions)
+    return Dataset(pathlib.Path(), {}, {'train': split, 'dev': split}, {})
 
 
 @pytest.fixture(scope='module')
-def batches(config, rows):
-    return augmented(rows, config.images, config.train.seed)
+def rows(config, dataset):
+    order = config.data, 8, config.train.seed, True
+    return RowBatches(dataset.splits['train'], *order, positions=config.images.positions)
+
+
+@pytest.fixture(scope='module')
+def batches(config, dataset):
+    return task_of(config).batches(config, dataset, 'train')
+
+
+def test_images_of_dev_are_as_they_are(config, dataset):
+    batch = task_of(config).batches(config, dataset, 'dev').batch(0)
+    assert batch.keys() == {'image', 'label', 'weight'}
+    np.testing.assert_array_equal(batch['image'], dataset.splits['dev'].fields['image'].values[:16])
 
 
 def test_a_part_of_a_batch_has_the_rows_of_the_whole(batches):

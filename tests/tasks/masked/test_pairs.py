@@ -202,9 +202,7 @@ def classes_of(config: Config, params: dict, batch: dict) -> np.ndarray:
 
 
 def test_the_loss_in_numpy(config, dataset):
-    config = configs.replace(
-        config, {'model.P_drop': 0.0, 'model.P_drop_embedding': 0.0, 'train.eps_ls': 0.0}
-    )
+    config = configs.replace(config, {'model.P_drop': 0.0, 'model.P_drop_embedding': 0.0})
     params, count = random_params(config), config.train.microbatches
     batch = task_of(config).batches(config, dataset, 'train').batch(0)
     # An empty row has no part in the loss; the microbatches have unequal numbers of hidden pieces.
@@ -213,7 +211,8 @@ def test_the_loss_in_numpy(config, dataset):
     classes = classes_of(config, params, batch)
     logp = log_softmax(np.float64(programs.apply(config, params, read)))
     rows = np.arange(len(classes))
-    hidden = -logp[rows[:, None], batch['places'], batch['target']] * batch['weight']
+    gold = logp[rows[:, None], batch['places'], batch['target']]
+    hidden = -gold * batch['weight']
     present = batch['text'].segments[:, 0] > 0
     lost = -classes[rows, batch['next']] * present
     right = (classes.argmax(axis=1) == batch['next']) & present
@@ -232,7 +231,11 @@ def test_the_loss_in_numpy(config, dataset):
     assert numbers(compute((params, params), parts, None)) == pytest.approx(expected, rel=1e-5)
     of_microbatches = zip(*(np.split(x, count) for x in (batch['weight'], lost, present)), strict=True)
     means = [weight.sum() * one.sum() / max(real.sum(), 1) for weight, one, real in of_microbatches]
-    expected['loss'] += 0.5 * sum(means)
+    # In training labels are smoothed by 0.1.
+    rest = 0.1 / (config.model.vocab_size - 1)
+    others = logp[rows[:, None], batch['places']].sum(axis=-1) - gold
+    smoothed = -0.9 * gold - rest * others + 0.9 * np.log(0.9) + 0.1 * np.log(rest)
+    expected['loss'] = (smoothed * batch['weight']).sum() + 0.5 * sum(means)
     assert numbers(compute(params, parts, jax.random.key(0))) == pytest.approx(expected, rel=1e-5)
 
 

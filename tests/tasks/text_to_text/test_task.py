@@ -95,6 +95,9 @@ def test_an_epoch_is_a_mixture(trained, dataset):
             text = trained.codecs['source'].decode(row[row > 0].tolist())
             counts[text.partition(':')[0]] += 1
     assert list(counts.values()) == [48, 48, 48, 24]
+    # With a large temperature all have equal shares.
+    even = configs.replace(config, {'text_to_text.temperature': 1e6})
+    assert len(task.batches(even, dataset, 'train').corpus) == 4 * 48
 
 
 def test_scores_of_a_training(trained, folder):
