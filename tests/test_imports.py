@@ -148,9 +148,14 @@ def test_fenced_libraries(library):
     assert users == FENCES[library]
 
 
-def test_what_takes_long_to_import_waits_until_it_is_used():
-    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.generated.grammar.reader'"
-    program = f'import sys; import transformer.actions.train; print({{{slow}}} & set(sys.modules))'
+SLOW = {'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.generated.grammar.reader'}
+
+
+@pytest.mark.parametrize(
+    ('module', 'slow'), [('actions.train', SLOW), ('cli.main', {*SLOW, 'jax', 'flax', 'orbax'})]
+)
+def test_what_takes_long_to_import_waits_until_it_is_used(module, slow):
+    program = f'import sys; import transformer.{module}; print({slow} & set(sys.modules))'
     call = [sys.executable, '-c', program]
     found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == 'set()\n'

@@ -273,16 +273,25 @@ def filter_logits(
     """
     logits = logits / temperature
     if top_k:
-        lowest = jax.lax.top_k(logits, top_k)[0][:, -1:]
-        logits = jnp.where(logits < lowest, -jnp.inf, logits)
+        # Without the barrier, XLA for CPUs sorts all logits.
+        highest, _ = jax.lax.optimization_barrier(jax.lax.top_k(logits, top_k))
+        logits = jnp.where(logits < highest[:, -1:], -jnp.inf, logits)
     if top_p < 1.0:
-        descending = jnp.sort(logits, axis=-1, descending=True)
+        descending = _descending(logits)
         mass = jnp.cumsum(jax.nn.softmax(descending, axis=-1), axis=-1)
         # The first piece that reaches the mass still belongs to the nucleus.
         size = jnp.sum(mass < top_p, axis=-1, keepdims=True)
         lowest = jnp.take_along_axis(descending, size, axis=-1)
         logits = jnp.where(logits < lowest, -jnp.inf, logits)
     return logits
+
+
+def _descending(x: Float[Array, 'B V']) -> Float[Array, 'B V']:
+    """Sorts each row as integers, which XLA for CPUs compares several times as fast as floats."""
+    # The bits of negative floats have the opposite order.
+    ordered = lambda bits: jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    bits = jnp.sort(ordered(jax.lax.bitcast_convert_type(x, jnp.int32)), axis=-1, descending=True)
+    return jax.lax.bitcast_convert_type(ordered(bits), jnp.float32)
 
 
 def write(
@@ -328,7 +337,10 @@ def write(
 def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> Int[Array, 'B']:
     """Chooses the likeliest piece, as greedy search does."""
     del place, keys
-    return jnp.argmax(logp, axis=-1)
+    # As argmax, which takes XLA for CPUs four times as long as these two reductions.
+    is_highest = logp == jnp.max(logp, axis=-1, keepdims=True)
+    pieces = jax.lax.broadcasted_iota(jnp.int32, logp.shape, 1)
+    return jnp.min(jnp.where(is_highest, pieces, logp.shape[1] - 1), axis=-1)
 
 
 def sampler(temperature: float, top_k: int, top_p: float) -> Choice:
@@ -337,6 +349,8 @@ def sampler(temperature: float, top_k: int, top_p: float) -> Choice:
     def choose(logp, place, keys):
         filtered = filter_logits(logp, temperature, top_k, top_p)
         here = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
-        return jax.vmap(jax.random.categorical)(here, filtered)
+        # As jax.random.categorical, but without its argmax.
+        noise = jax.vmap(lambda key: jax.random.gumbel(key, filtered.shape[1:]))(here)
+        return likeliest(filtered + noise, place, None)
 
     return choose

@@ -70,9 +70,17 @@ def enlarge(state: object, room: object, width: int) -> object:
 
 
 def choose_rows(mask: Bool[Array, 'R'], new: object, old: object) -> object:
-    """Returns the rows of `new` where the mask is True, and of `old` elsewhere, for trees of arrays."""
-    choose = lambda new, old: jnp.where(jnp.expand_dims(mask, range(1, new.ndim)), new, old)
-    return jax.tree.map(choose, new, old)
+    """Returns the rows of `new` where the mask is True, and of `old` elsewhere, for trees of arrays.
+
+    Caches are those of `new`: what it wrote for another row is overwritten by that row's next token.
+    """
+
+    def choose(new, old):
+        if isinstance(new, Cache):
+            return new
+        return jnp.where(jnp.expand_dims(mask, range(1, new.ndim)), new, old)
+
+    return jax.tree.map(choose, new, old, is_leaf=lambda x: isinstance(x, Cache))
 
 
 def _map(per_row: Callable, per_cache: Callable, state: object) -> object:

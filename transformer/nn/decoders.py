@@ -186,17 +186,16 @@ class LanguageModel(nn.Module):
         rows, width = memory.tokens.shape
         constants, decoder = self.decoder.start(None, rows, width + max_len)
         lengths = jnp.sum(memory.segments > 0, axis=1)
-        # A scan cannot call a bound module, so it gets the module and the parameters separately.
+        # A loop cannot call a bound module, so it gets the module and the parameters separately.
         module, variables = self.unbind()
 
-        def read(state, inputs):
-            tokens, place = inputs
-            _, after = module.apply(variables, constants, state, tokens, method='step')
-            return choose_rows(place < lengths, after, state), None
+        def read(place, state):
+            _, after = module.apply(variables, constants, state, before[:, place], method='step')
+            return choose_rows(place < lengths, after, state)
 
         empty = PromptedState(jnp.full(rows, START, jnp.int32), decoder)
-        inputs = shift_right(memory.tokens, memory.segments).T, jnp.arange(width)
-        state, _ = jax.lax.scan(read, empty, inputs)
+        before = shift_right(memory.tokens, memory.segments)
+        state = jax.lax.fori_loop(0, jnp.max(lengths), read, empty)
         last = jnp.maximum(lengths - 1, 0)[:, None]
         pending = jnp.take_along_axis(memory.tokens, last, axis=1)[:, 0]
         return constants, state._replace(pending=pending)

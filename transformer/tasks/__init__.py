@@ -4,14 +4,16 @@ import importlib
 from collections.abc import Callable
 from types import ModuleType
 
-from etils import epath
+from etils import epath, epy
 
 from transformer.config import TASKS, Config, ConfigError
-from transformer.data import cache
-from transformer.data.dataset import Dataset
 from transformer.progress import Progress, no_progress
 from transformer.tasks.commands import TaskCommand, Tool
-from transformer.tasks.contract import Task, bound_sums
+
+# These modules import jax, which takes seconds; help and `config` do not need it.
+with epy.lazy_imports():
+    from transformer.data import cache, dataset
+    from transformer.tasks import contract
 
 
 def _package(task: str) -> ModuleType:
@@ -19,29 +21,31 @@ def _package(task: str) -> ModuleType:
     return importlib.import_module(f'transformer.tasks.{task}')
 
 
-def _task(name: str) -> Task:
+def _task(name: str) -> 'contract.Task':
     """Returns the task with a name. Its module is imported at first use, because some take long."""
     return importlib.import_module(f'transformer.tasks.{name}.task').TASK
 
 
-def task_of(config: Config) -> Task:
+def task_of(config: Config) -> 'contract.Task':
     """Returns the task that a config names."""
     return _task(config.train.task)
 
 
-def all_tasks() -> list[Task]:
+def all_tasks() -> 'list[contract.Task]':
     """Returns every task."""
     return list(map(_task, TASKS))
 
 
-def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:
+def prepare(
+    config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how
+) -> 'dataset.Dataset':
     """Reads the splits of a config's task, or opens them. Arguments are as for `data.cache.prepare`."""
     return cache.prepare(config.data, task_of(config).reading(config), folder, progress, **how)
 
 
 def sums_of(config: Config) -> Callable:
     """Returns the `sums` of a config's task, as `(params, batch, key) -> sums`."""
-    return bound_sums(task_of(config).sums, config)
+    return contract.bound_sums(task_of(config).sums, config)
 
 
 def verb_of(config: Config, name: str, command: str = '') -> Callable:

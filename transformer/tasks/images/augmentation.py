@@ -156,15 +156,17 @@ class MixedBatches(NoisyBatches):
         """Builds the batch of a step, or only the rows that `part` selects."""
         batch, last = super().batch(step, part), self.rows(step) - 1
         numbers = range(last + 1)[part]
-        mirrored = super().batch(step, slice(last - numbers[-1], last - numbers[0] + 1))
-        partners = {name: values[::-1] for name, values in mirrored.items()}
+        others = range(last - numbers[-1], last - numbers[0] + 1)
+        # A whole batch is its own mirror image.
+        mirrored = batch if others == numbers else super().batch(step, slice(others.start, others.stop))
+        partners = {name: values[::-1].copy() for name, values in mirrored.items()}
         share: Float32[np.ndarray, ' R'] = np.ones(len(numbers), np.float32)
         # What augments a row is drawn independently of what mixes it.
         generators = [one.spawn(1)[0] for one in self.generators(step, part)]
         for i in np.flatnonzero(batch['weight'] * partners['weight']):
             mixed = mix(self._options, batch['image'][i], partners['image'][i], generators[i])
             batch['image'][i], share[i] = mixed
-        return batch | {'other': partners['label'].copy(), 'share': share}
+        return batch | {'other': partners['label'], 'share': share}
 
 
 def augmented(batches: RowBatches, options: Images, seed: int) -> NoisyBatches:
