@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn import initializers
-from transformer.nn.kernels.full import FULL
+from transformer.nn.kernels.full import FULL, over_heads
 from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, Linear
@@ -87,6 +87,16 @@ class MultiHeadAttention(nn.Module):
         rows = AttentionInputs(self._query(x), key, value, segments, memory_segments)
         rows = self.prepare(FULL, rows, causal=False, train=train)
         return self.output(FULL.attend(rows, causal=False))
+
+    def step_over_memory(
+        self,
+        x: Float[Array, 'B W D'],
+        key: Float[Array, 'B H C S'],
+        value: Float[Array, 'B H S E'],
+        memory_segments: Int[Array, 'B S'],
+    ) -> Float[Array, 'B W D']:
+        """Computes cross-attention in a step of W hypotheses per sentence, which is one segment."""
+        return self.output(over_heads(self._query(x), key, value, (memory_segments > 0)[:, None, None]))
 
     def prepare(self, kernel: Kernel, rows: AttentionInputs, *, causal: bool, train: bool) -> AttentionInputs:
         """Adds dropout of the weights to the rows. Records the weights if `intermediates` is mutable."""

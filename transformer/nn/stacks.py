@@ -93,8 +93,7 @@ class Layer(nn.Module):
             around = self.cross_attention_sublayer
             # A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
             together = around.before(x).reshape(projected.segments.shape[0], -1, x.shape[-1])
-            segments = jnp.ones(together.shape[:2], jnp.int32)
-            y = self.cross_attention.over_memory(together, segments, *projected, train=False)
+            y = self.cross_attention.step_over_memory(together, *projected)
             x = around.after(x, y.reshape(x.shape), train=False)
         return self._feed_forward(x, train=False), state
 

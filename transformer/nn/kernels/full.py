@@ -140,6 +140,22 @@ def add_to_cache(state: AttentionState, place: Int[Array, 'R'], token: Token) ->
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
+def over_heads(
+    query: Float[Array, 'B Q H C'],
+    key: Float[Array, 'B H C K'],
+    value: Float[Array, 'B H K E'],
+    mask: Bool[Array, '#B 1 #Q K'],
+    bias: Float[Array, 'B H Q K'] | None = None,
+) -> Float[Array, 'B Q H E']:
+    """Attends to keys and values in a cache's axis order, in which XLA for CPUs multiplies them.
+
+    If another order came between, XLA would make it before a search's loop, and undo it in each step.
+    """
+    logits = jnp.einsum('BQHC,BHCK->BHQK', query, key, preferred_element_type=sum_type(query))
+    weights = _softmax(logits, query.shape[-1], mask, bias)
+    return jnp.matmul(weights.astype(value.dtype), value).swapaxes(1, 2)
+
+
 def over_cache(
     query: Float[Array, 'R 1 H C'],
     state: AttentionState,
@@ -162,8 +178,7 @@ def over_cache(
         bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
     query = together(query)[:, :, 0]
     if state['cache'].by_heads:
-        key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
-        means = k.weighted_sum(attention_weights(query, key, mask, bias), value)
+        means = over_heads(query, key, value, mask, bias)
         return means.reshape(-1, 1, *means.shape[2:])
     # All heads in one product: a head's query is zero at the features of others, and its mean is the part of
     # its own features.
