@@ -500,6 +500,17 @@ MEANINGLESS = [
         'alibi',
     ),
     (PICTURES, 'images.magnitude', 5.0),
+    ({'data.batching': 'packed'}, 'data.row_len', 7),
+    ({'model.positions': 'rotary'}, 'model.d_k', 3),
+    ({}, 'decode.top_k', 271),
+    ({}, 'data.target_language', 'en'),
+    ({}, 'data.name', None),
+    ({**LANGUAGE, 'data.source': 'grammar', 'data.language': 'de'}, 'data.language', None),
+    (
+        {'train.task': 'captions', 'data.source': 'scenes', 'data.language': 'de', 'data.batch_tokens': 640},
+        'image_model.h',
+        3,
+    ),
     ({'data.pieces': 20}, 'decode.beam', 11),
     ({}, 'decode.alpha', 10.5),
     (

@@ -57,13 +57,21 @@ def test_the_next_owner_removes_leftovers(left):
         assert names(left) == ['.lock']
 
 
-def test_unfinished_files_of_others_stay(left):
+def test_unfinished_files_of_others_stay(left, monkeypatch):
     running = files.temporary_name(left / 'a').name.replace(str(os.getpid()), str(os.getppid()))
     others = [running, '.a.00000000.4194305', '.config.json.4194305', '.notes.2024']
     for name in others:
         (left / name).touch()
     files.remove_leftovers(left)
     assert names(left) == sorted(others)
+
+    def refuse(*_):
+        raise PermissionError
+
+    # Another user's process.
+    monkeypatch.setattr(os, 'kill', refuse)
+    files.remove_leftovers(left)
+    assert names(left) == sorted(others) and files.is_running(os.getppid())
 
 
 def test_a_folder_of_an_earlier_process_with_this_number_goes(tmp_path):

@@ -132,6 +132,19 @@ def test_updates_and_sums_share_the_bound(monkeypatch):
     assert n == 4 and not parallel._started
 
 
+def test_processes_ask_each_other_when_no_program_runs(monkeypatch):
+    monkeypatch.setattr(parallel, '_started', collections.deque([jnp.ones(())]))
+    monkeypatch.setattr(parallel.jax, 'process_count', lambda: 2)
+    waiting = []
+
+    def ask_all(number):
+        waiting.append(len(parallel._started))
+        return np.array([number, 3])
+
+    monkeypatch.setattr(parallel.multihost_utils, 'process_allgather', ask_all)
+    assert (parallel.greatest(1), parallel.greatest(5), waiting) == (3, 5, [0, 0])
+
+
 def test_two_batches_of_rows_are_in_work_at_a_time(monkeypatch):
     both, inside, most = threading.Barrier(2, timeout=60), [], []
 

@@ -254,6 +254,10 @@ def test_base_on_wmt_was_never_trained():
     for name, digits in (('loss', 2), ('bleu', 1)):
         values = [x for one in scores for x in one[name]]
         assert f'{min(values):.{digits}f} to {max(values):.{digits}f}' in band
+    none, public = on_track._without_reference(config, on_track.RESULTS)
+    assert none.startswith('reference: none') and band in public
+    other = configs.replace(config, {'data.name': 'wmt17_translate/de-en'})
+    assert on_track._without_reference(other, on_track.RESULTS) == [none]
 
 
 @pytest.mark.parametrize('file', sorted(on_track.RESULTS.glob('**/curve.json')), ids=str)

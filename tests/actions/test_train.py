@@ -225,7 +225,15 @@ def test_a_failure_of_the_first_process_ends_the_others(config, tmp_path, monkey
     monkeypatch.setattr(Checkpoints, 'close', lambda self: None)
     changed = configs.replace(config, {'train.steps': EVERY, 'train.watch_every': 0})
     action.train(changed, tmp_path / 'w')
-    evaluation.evaluate(Run.open(epath.Path(tmp_path / 'w')), ['dev'])
+    run, texts = Run.open(epath.Path(tmp_path / 'w')), epath.Path(config.data.dir)
+    evaluation.evaluate(run, ['dev'])
+    evaluation.evaluate_files(run, {'source': texts / 'dev.en', 'target': texts / 'dev.de'})
+    evaluation.evaluate_own(run, 'scored', {'data.test': 'dev', 'data.dir': str(texts)})
+    monkeypatch.setattr(
+        action.process, 'stop_signals', lambda: contextlib.nullcontext(lambda: signal.SIGTERM)
+    )
+    with pytest.raises(loop.Stopped):
+        action.train(configs.replace(changed, {'train.steps': STEPS}), tmp_path / 'w')
     assert seen == {(name, True) for _, name in alone} | {(name, False) for _, name in all_of_them}
 
 

@@ -26,7 +26,7 @@ import run
 import transformer
 from experiments.figures import __main__ as figures
 from transformer import config as configs
-from transformer import files
+from transformer import files, parallel
 from transformer.actions.compare import Side
 from transformer.actions.compare import compare as run_comparison
 from transformer.actions.evaluate import evaluate
@@ -38,6 +38,7 @@ from transformer.config import ConfigError, declare
 from transformer.config.files import read_config_file
 from transformer.config.foreign_names import OURS
 from transformer.data import text_input
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.inference import generate
 from transformer.inference.attention import last_word
 from transformer.runs import owner, restore
@@ -45,6 +46,7 @@ from transformer.runs import workdir as workdirs
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
+from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -413,6 +415,8 @@ def test_options_that_need_less_memory(use_devices):
     told = lambda changes: less_memory(configs.resolve(configs.config_dict(changes)))
     assert 'train.accumulate (1 now, at most 4) or model.remat' in told({})
     assert told({'train.accumulate': 4, 'model.remat': True}) == 'a smaller data.batch_tokens'
+    with pytest.raises(ConfigError, match='4 devices x train.accumulate=4'):
+        configs.check_devices(configs.resolve(configs.config_dict({'train.accumulate': 4})), 4)
     batch = {'train.task': 'contrastive', 'data.source': 'scenes', 'data.language': 'de'}
     batch |= {'contrastive.negatives': 'batch'}
     assert 'accumulate' not in told(batch) and 'remat' not in told({'model.kind': 'recurrent'})
@@ -597,7 +601,13 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     both = ['--config.decode.beam=1', f'--workdir={workdir}']
     average = ['run.py', 'average', f'--workdir={workdir}']
-    assert run.main([*average, '--last=2', '--every=1']) == 0
+    last_two = [*average, '--last=2', '--every=1']
+    # Of several processes the first one does it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel, 'is_primary', lambda: False)
+        assert run.main(last_two) == 0
+    assert not capfd.readouterr().out and not (workdir / 'average').exists()
+    assert run.main(last_two) == 0
     assert '2, 3' in capfd.readouterr().out
     assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
     result = json.loads((workdir / 'result.json').read_text())
@@ -1407,6 +1417,10 @@ def test_members_of_an_ensemble_may_differ_in_what_computes_the_same(trained, tm
     for folder in (other, copied(trained, tmp_path / 'p')):
         (folder / 'config.json').write_text(json.dumps(flash))
     assert len(load(tmp_path / 'p', f'2,{other}:2').trained.params) == 2
+    own, member = (Run.open(epath.Path(folder)) for folder in (trained, copied(trained, tmp_path / 'q')))
+    member.codecs['target'] = ByteTokenizer()
+    with pytest.raises(ConfigError, match=f'{tmp_path}/q:2: its tokenizer differs'):
+        restore._member(own, own.config, member, '2')
 
 
 @pytest.mark.parametrize('config', ['gru_bahdanau', 'conv_seq2seq'])
@@ -1725,6 +1739,9 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     sources = (trained / 'data' / 'test.source.txt').read_text().splitlines()
     for row in report['examples']:
         assert row['source'] == sources[row['line']] and row['a'] != row['b']
+        of_lines = [bleu.chrf_of_lines([row[side]], [row['target']])[0] for side in ('a', 'b')]
+        assert row['chrf'] == pytest.approx(of_lines)
+        assert row['difference'] == pytest.approx(of_lines[1] - of_lines[0])
     # Both are known now.
     known = lambda: run_comparison((Side(Run.open(first), 'latest'), Side(Run.open(second), '2')), 'test')
     with monkeypatch.context() as patched:

@@ -195,6 +195,8 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
     # The last line is scored, but it would be wrong whatever the model.
     assert tally.shares() == {'share': sum(right) / 3, 'count': 3, 'unscored': 0, 'equal': 1, 'kinds': {}}
     assert 'line 4' in caplog.text and len(tally.describe()) == 2
+    # No text is the likeliest of equally likely ones.
+    assert score_pairs.Tally().add(score_pairs.Item(0, None, ('a',), ('bc', 'de')), [-1.0, -1.0]) is False
     kinds = ['x', 'y', 'x', 'x']
     given = [f'{kind}\t{line}' for kind, line in zip(kinds, lines, strict=True)]
     again, by_kind = written(first, ['kind\tsource\ttarget\tcontrast', *given], contrast=True)

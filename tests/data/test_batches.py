@@ -13,6 +13,7 @@ import pytest
 from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.config import Data
+from transformer.data import text_input
 from transformer.data.arrays import Dense, Ragged
 from transformer.data.batches import RowBatches, fill
 from transformer.data.dataset import Dataset, Split
@@ -139,6 +140,11 @@ def test_a_field_of_short_texts_is_narrower_than_its_bucket():
     assert shapes_of(made) == [(2, 24, 8), (2, 32, 32)]
     assert made.batch(0)['target'].tokens.tolist() == [[*[100] * 4, 1, 0, 0, 0], [101, 1, *[0] * 6]]
     assert made.batch(0)['source'].tokens.shape == (2, 24)
+
+
+def test_padded_rows_count_as_max_len_wide():
+    made = RowBatches(corpus_of([5, 20], [3, 2]), data('padded', max_len=10, batch_tokens=40), 2, 0, False)
+    assert shapes_of(made) == [(4, 20, 20)]
 
 
 @pytest.mark.parametrize('train', [True, False])
@@ -303,6 +309,8 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     }  # fmt: skip
     small |= {} if task == 'translation' else {'data.source': 'text', 'data.name': None}
     config = configs.resolve(configs.config_dict(small))
+    with pytest.raises(configs.ConfigError, match='model.max_len=59: learned positions need 60 for decode'):
+        configs.replace(config, {'model.max_len': 59})
     fields = {'source': field_of([5, 90, 60]), 'target': field_of([70, 7, 60])}
     pairs = Split(fields if task == 'translation' else {'text': fields['target']})
     dataset = Dataset(pathlib.Path(), dict.fromkeys(fields, ByteTokenizer()), {'dev': pairs}, {})
@@ -319,6 +327,10 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     sinusoidal = configs.replace(config, {'model.positions': 'sinusoidal', 'model.max_len': 512})
     made = task_of(sinusoidal).batches(sinusoidal, dataset, 'dev')
     assert not caplog.text and max(max(shape[1:]) for shape in shapes_of(made)) >= 70
+    # More than 1,024 pieces are read if training reads them.
+    for long in ({'data.row_len': 3000}, {'data.row_len': 3000, 'data.max_len': 3000}):
+        wide = configs.replace(sinusoidal, long | {'data.batch_tokens': 24_000})
+        assert text_input.longest_read(wide) == 3000
 
 
 def tokens_an_update(corpus, config):

@@ -155,8 +155,13 @@ def test_files_that_read_as_each_others_language(data, tmp_path, caplog):
     )
 
 
-def test_lock_file_counts(data, tmp_path, caplog):
+def test_lock_file_counts(data, tmp_path, caplog, monkeypatch):
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(os, 'fsync', lambda file: (synced.append(os.fstat(file).st_size), sync(file)))
     dataset = prepare(data, tmp_path / 'cache')
+    # What an interrupted call goes on with, whole.
+    durable = [(dataset.folder / name).stat().st_size for name in ('tokenizer.model', 'data.lock.json')]
+    assert set(durable) <= set(synced)
     lock = json.loads((dataset.folder / 'data.lock.json').read_text())
     assert lock.pop('lock_sha256')
     assert lock == dataset.manifest

@@ -41,6 +41,7 @@ def test_several_texts_are_joined_each_with_its_end(bpe):
     stored = Columns().encode('text', {'text': bpe}, [row(text='the dog\ta cat'), row(text='the end')])
     assert stored[0].tolist() == bpe.encode('the dog') + bpe.encode('a cat')
     assert stored[1].tolist() == bpe.encode('the end')
+    assert [*Columns().learned('the dog\ta cat')] == ['the dog', 'a cat']
 
 
 @pytest.mark.parametrize('words', [['the', 'dog'], ['häuser', 'XYZ', 'é', 'dogs', '.'], ['a']])

@@ -195,6 +195,12 @@ def test_training_is_reproducible(model):
     assert SentencePieceTokenizer(vocabulary.train(SENTENCES, 401)).sha256 != learned.sha256
 
 
+def test_a_rare_character_of_a_long_sentence_is_a_piece():
+    # 3 special pieces, 256 bytes, a, b, the blank and a flake, one in 8,000 characters.
+    made = SentencePieceTokenizer(vocabulary.train(['a b ' * 2000 + '☃'], 263))
+    assert '☃' in made.pieces(made.encode('☃'))
+
+
 @pytest.mark.parametrize(
     'sentences, size, expected',
     [

@@ -418,8 +418,10 @@ def test_pytorch_is_timed_where_it_has_the_model(changes, named):
 
 def test_a_ratio_is_of_the_first_side(capsys):
     seconds = {'flash': [1.0, 1.0], 'full': [2.0, 2.0]}
-    interleaved.print_comparison(interleaved.compare(seconds, 10), 'tokens', {})
-    assert 'flash / full' in capsys.readouterr().out
+    interleaved.print_comparison(interleaved.compare(seconds, 10), 'tokens', {'full': 4.0})
+    *_, ratio, spread = capsys.readouterr().out.splitlines()
+    assert ' '.join(ratio.split()) == 'flash / full 2 times at least 4 times: 0.5 of it'
+    assert spread.strip() == 'of single rounds: 2 to 2 times'
 
 
 def test_a_function_in_a_process_of_its_own():

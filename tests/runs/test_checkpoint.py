@@ -366,6 +366,10 @@ def test_broken_files(tmp_path, opened, damage):
         shutil.move(tmp_path / 'away', folder / '1' / item)
     with pytest.raises(DamagedCheckpoint, match='checkpoint 2 '):
         checkpoints.restore(2, LIKE)
+    # Whole, but under the number of another step.
+    shutil.copytree(folder / '1', folder / '2')
+    with pytest.raises(DamagedCheckpoint, match='checkpoint 2 .*: meta'):
+        checkpoints.restore(2, LIKE)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def test_a_full_disk_ends_a_training_with_the_name_of_what_was_written(tmp_path,
 def test_events_for_tensorboard(tmp_path):
     with metrics.Metrics(epath.Path(tmp_path), 7, 9) as shown:
         shown.write(8, {'loss': 0.25, 'dev_loss': math.nan})
-    (file,) = (tmp_path / 'tensorboard').iterdir()
+        (file,) = (tmp_path / 'tensorboard').iterdir()
+        # Seen while the training runs.
+        assert file.stat().st_size
     content, events = file.read_bytes(), []
     while content:
         (size,) = struct.unpack('Q', content[:8])

@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from etils import epath
 
+from transformer import locks
 from transformer.config import ConfigError
 from transformer.runs import owner, workdir
 
@@ -96,6 +98,29 @@ def test_without_locks_the_name_decides(folder, no_locks, caplog):
     (folder / '.lock').write_text('half')
     with owner.hold(folder):
         pass
+
+
+def test_who_waits_is_told_once(folder):
+    told = []
+    notice = lambda: told.append('held')
+    with locks.exclusive(folder / 'lock'), pytest.raises(locks.Held):
+        locks.exclusive(folder / 'lock', wait=0.3, notice=notice).__enter__()
+    assert told == ['held']
+
+
+def test_a_lock_that_is_only_checked_refuses_no_owner(folder):
+    held = threading.Event()
+
+    def check() -> None:
+        with locks.exclusive(folder / owner.LOCK):
+            held.set()
+            time.sleep(0.3)
+
+    checking = threading.Thread(target=check)
+    checking.start()
+    held.wait()
+    with owner.hold(folder):
+        checking.join()
 
 
 def add_scores(folder: str, name: str) -> None:

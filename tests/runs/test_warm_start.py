@@ -15,6 +15,7 @@ import transformer
 from transformer import config as configs
 from transformer.cli import flags as arguments
 from transformer.data import codec
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.runs import restore, warm_start, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
@@ -211,6 +212,8 @@ def test_without_a_checkpoint_another_config_begins_anew(origin, tmp_path):
     other = configs.replace(run.config, {'model.d_ff': 48})
     assert warm_start.continued(run.config, folder).record == start.record
     assert warm_start.continued(other, folder) is None
+    workdir.claim(folder, other, run.codecs, run.manifest)
+    assert Run.open(folder).start() is None
     assert warm_start.start(other, origins, folder).record['taken'] != start.record['taken']
 
 
@@ -325,6 +328,20 @@ def test_a_tokenizer_of_another_language_gets_a_line(origin, tmp_path, caplog):
     warm_start.start(french, found, epath.Path(tmp_path))
     (message,) = caplog.messages
     assert f'--init_from={origin}:1' in message and 'de and en' in message and 'from fr' in message
+
+
+def test_starts_that_contradict_each_other_are_refused(origin, tmp_path, monkeypatch):
+    found = warm_start.origins([f'{origin}:1', f'{origin}:2'])
+    config = found[0].run.config
+    with pytest.raises(configs.ConfigError, match=f'^--init_from={origin}:2: .* already from .*{origin}:1$'):
+        warm_start.start(config, found, epath.Path(tmp_path))
+    found[1].run.codecs['target'] = ByteTokenizer()
+    with pytest.raises(configs.ConfigError, match=f'^--init_from={origin}:2: its tokenizer of target'):
+        warm_start.codecs_of(config, found)
+    monkeypatch.setattr(warm_start, 'read_given', lambda data, names: dict.fromkeys(names, ByteTokenizer()))
+    given = configs.replace(config, {'data.tokenizer_model': 'other.model'})
+    with pytest.raises(configs.ConfigError, match=r'^data\.tokenizer_model=other\.model: '):
+        warm_start.codecs_of(given, found[:1])
 
 
 def test_outputs_for_other_classes_get_a_line(origin, caplog):

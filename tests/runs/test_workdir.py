@@ -3,7 +3,10 @@
 import pytest
 from etils import epath
 
-from transformer.runs import workdir
+from transformer import config as configs
+from transformer import files
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.runs import parameters_file, workdir
 
 
 @pytest.mark.parametrize(
@@ -19,6 +22,23 @@ from transformer.runs import workdir
 def test_a_first_checkpoint_that_is_not_complete_is_no_work(tmp_path, path, works):
     (tmp_path / path).mkdir(parents=True)
     assert workdir.holds_work(epath.Path(tmp_path)) == works
+
+
+def test_an_exported_model_is_no_work_directory_to_train_in(tmp_path):
+    config = configs.resolve(configs.config_dict())
+    (tmp_path / 'config.json').write_text(configs.to_json(config))
+    (tmp_path / parameters_file.FILE).touch()
+    with pytest.raises(configs.ConfigError, match='an exported model; .*--init_from='):
+        workdir.check_folder(epath.Path(tmp_path), config)
+
+
+def test_a_folder_with_a_config_is_complete(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(files, 'write_bytes', lambda path, content, **_: written.append(path.name))
+    codecs = {'source': ByteTokenizer(), 'target': ByteTokenizer()}
+    workdir.claim(epath.Path(tmp_path / 'w'), configs.resolve(configs.config_dict()), codecs, {})
+    assert sorted(written[:-1]) == ['data.lock.json', 'environment.json', 'tokenizer.model']
+    assert written[-1] == 'config.json'
 
 
 def test_lines_are_written_under_the_lock_of_scores(tmp_path, monkeypatch):

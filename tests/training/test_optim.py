@@ -221,6 +221,10 @@ BLEU = {'best_by': 'bleu', 'watch_every': 4, 'checkpoint_every': 4}
             {'ema': 0.9, 'average_last': 2, 'average_every': 1, 'checkpoint_every': 1},
             ['average_last=2', 'ema'],
         ),
+        (
+            {'average_last': 2, 'average_every': 3, 'checkpoint_every': 2},
+            ['train.average_every=3', 'train.checkpoint_every=2'],
+        ),
         ({'best_by': 'bleu'}, ["train.best_by='bleu'", 'train.watch_every']),
         (
             BLEU | {'checkpoint_every': 3},
@@ -243,3 +247,5 @@ def test_what_goes_together():
     # However many checkpoints there will be, those are averaged that there are.
     check_best(config_of(patience=1, eval_every=2, checkpoint_every=2, average_last=4))
     config_of(steps=8, checkpoint_every=4, average_last=3)
+    scored = [config_of(**changes).train.scored for changes in ({}, {'patience': 1}, BLEU)]
+    assert scored == ['latest', 'best', 'best']

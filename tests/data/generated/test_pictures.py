@@ -76,7 +76,10 @@ def test_folders_by_class(tmp_path):
     assert [origin.lines for origin in images.folder_origins(data, READING, 'train')] == [2, 2]
     dataset = cache.prepare(data, READING, tmp_path / 'cache')
     assert dataset.splits['dev'].fields['label'].values.tolist() == [0, 1, 0, 1]
+    before = images.folder_origins(data, READING, 'dev')
     (tmp_path / 'dev' / 'dog' / '1.png').write_bytes(b'\x89PNG half')
+    after = images.folder_origins(data, READING, 'dev')
+    assert [a.sha256 == b.sha256 for a, b in zip(before, after, strict=True)] == [True, False]
     with pytest.raises(ConfigError, match='dog/1.png'):
         list(reader.rows(data, READING, 'dev', reader.Report()))
     named = READING._replace(fields={'image': Image(4, 4, 1), 'label': Label(('cat', 'bird'))})

@@ -361,6 +361,8 @@ def test_folders_leave_out_pictures(tmp_path):
         Data(source='folders', dir=str(tmp_path), dev='dev', unreadable='leave_out'),
     )
     assert [row.values['label'] for row in reader.rows(left, reading, 'dev', report)] == ['cat']
+    # It decides what a dataset has, so it is a part of the cache's name.
+    assert images.folder_facts(left, reading) != images.folder_facts(data, reading)
     assert report.first == {'unreadable': ['dev/cat/2.png:2']}
     # A link to nothing, and a folder.
     (tmp_path / 'dev' / 'cat' / '2.png').unlink()

@@ -106,6 +106,9 @@ def test_gzip_of_either_side(tmp_path):
     english, german = origins(text(tmp_path))
     assert english == ('train.en.gz', 2, hashlib.sha256(b'a\nb\n').hexdigest())
     assert german == ('train.de', 2, hashlib.sha256(b'x\ny').hexdigest())
+    # The plain one of two.
+    (tmp_path / 'train.de.gz').write_bytes(gzip.compress(b'other\ntext\n'))
+    assert origins(text(tmp_path)) == [english, german]
 
 
 def test_blank_sides_are_left_out_of_training_only(tmp_path):
@@ -161,7 +164,7 @@ def test_advice_for_compressed_text(tmp_path):
         pairs(text(tmp_path))
     (tmp_path / 'train.de').unlink()
     (tmp_path / 'train.de.gz').write_bytes(gzip.compress('ü\n'.encode('latin-1')))
-    with pytest.raises(ConfigError, match='zcat .*train.de.gz | iconv -f latin1'):
+    with pytest.raises(ConfigError, match=r'zcat \S*/train\.de\.gz \| iconv -f latin1 -t utf-8$'):
         pairs(text(tmp_path))
 
 

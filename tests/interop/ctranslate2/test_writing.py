@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import re
+import types
 
 import jax
 import numpy as np
@@ -368,6 +369,27 @@ def _check_refusals(out, folder):
     assert not folder.exists()
 
 
+def _check_comparison(trained, check, folder):
+    """With an engine whose second output and log p differ from ours."""
+    verbs = task_of(trained.config).verbs
+    texts = [best[0].text for best in verbs['hypotheses'](trained, check.texts, alpha=0.0)]
+    logp = [one.logp for one in verbs['likelihoods'](trained, [*zip(check.texts, texts, strict=True)])]
+    other = types.SimpleNamespace(
+        dtype='int8',
+        likeliest=lambda _: [texts[0], 'x'],
+        log_probabilities=lambda _: [logp[0], logp[1] - 0.5],
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        stub = exporting.FORMATS['ctranslate2']._replace(engine=lambda *_: other)
+        patch.setitem(exporting.FORMATS, 'ctranslate2', stub)
+        patch.setattr(exporting.bleu, 'sacre_bleu', lambda lines, *_: 9.0 if lines == texts else 8.0)
+        check = check._replace(references=texts)
+        dtype, equal, first, bleu, largest = exporting.compare(trained, 'ctranslate2', folder, check)
+    assert 'int8' in dtype and equal.endswith(': 1 of 2') and largest.endswith(': 5.00e-01')
+    assert f'line 2: here "{texts[1]}", there "x"' in first
+    assert 'here 9.00, there 8.00' in bleu
+
+
 def test_the_command(tmp_path, capsys):
     model = pathlib.Path(__file__).parent / 'aren_transliteration'
     run = importing.import_model(model, tmp_path / 'run', {'train.task': 'transliteration'})
@@ -378,6 +400,8 @@ def test_the_command(tmp_path, capsys):
     assert main.main([*call, f'--output={out}', f'--check={tmp_path / "names"}']) == 0
     out_lines = capsys.readouterr().out
     assert ': 2 of 2' in out_lines and 'float32' in out_lines
+    check = exporting.read_check(run, 'ctranslate2', str(tmp_path / 'names'), None)
+    _check_comparison(transformer.load(run.folder).trained, check, out)
     assert json.loads((out / 'config.json').read_text())['add_source_eos'] is False
     assert 'sentencepiece.model' not in {path.name for path in out.iterdir()}
     # The original, but for its positions, which are not in its file, and the order of its pieces.

@@ -59,6 +59,19 @@ def test_the_example_is_python(runs, kind):
     assert '{model}' not in '\n'.join(text)
 
 
+def test_data_and_scores_of_a_training(runs, monkeypatch):
+    manifest = {'files': {'train': [{'name': 'a.de', 'lines': 7, 'sha256': '0f'}]}}
+    bleu = {'score': 30.0, 'interval': [28.0, 32.0], 'signature': 'nrefs:1'}
+    entry = {'checkpoint': 'average', 'loss': 1.5, 'bleu': {'sacrebleu': bleu}}
+    # Whether another test has read it or not.
+    monkeypatch.setitem(runs['marian'].__dict__, 'manifest', manifest)
+    monkeypatch.setattr(Run, 'result', lambda run: {'scores': {'test': entry}})
+    text = lines(runs['marian'], 'marian')
+    assert '| train | a.de | 7 | 0f |' in text and 'test, checkpoint average:' in text
+    assert any(line.split() == ['sacreBLEU', '30.00', '[28.00,', '32.00]'] for line in text)
+    assert '- sacrebleu: `nrefs:1`' in text
+
+
 def test_norwegian_is_a_language(runs):
     changes = {'data.source_language': 'no', 'data.target_language': 'en'}
     text = lines(with_options(runs['marian'], changes), 'marian')

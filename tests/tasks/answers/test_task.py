@@ -174,6 +174,9 @@ def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkey
     (score, begin, end), *_ = answers._spans(config, window, logits)
     # The largest last piece is before the first: -5 + 9 with the pieces 0 or 1, or 4 + 3.
     assert (score, begin, end) == (7.0, 43, 46)
+    for longest, expected in ((4, (7.0, 43, 46)), (3, (4.0, 40, 41))):
+        shorter = configs.replace(config, {'answers.longest': longest})
+        assert next(answers._spans(shorter, window, logits)) == expected
 
 
 def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monkeypatch):
@@ -187,6 +190,13 @@ def test_a_text_that_occurs_in_several_windows_has_its_best_score(trained, monke
     first, second = ('Oslo Rome'[begin:end].strip() for begin, end in offsets[1:3])
     [found] = answers._answers(of_run, [('Where?', 'Oslo Rome')], 3, lambda count: None)
     assert [tuple(one) for one in found] == [(first, 5.0), (second, 4.0)]
+    # The score of no answer is the least of the windows'.
+    logits = [np.full((4, 2), half, np.float32) for half in (2.4, 1.5, 2.2)]
+    monkeypatch.setattr(answers.batch_shapes, 'run_pieces', lambda *_: logits)
+    spans = iter([[(5.0, 1, 1)], [], []])
+    of_run = of_run._replace(config=configs.replace(config, {'answers.no_answer': True}))
+    [found] = answers._answers(of_run, [('Where?', 'Oslo Rome')], 3, lambda count: None)
+    assert [tuple(one) for one in found] == [(first, 5.0), ('', 3.0)]
 
 
 def test_the_best_answers_are_different_texts_in_order(trained):

@@ -16,11 +16,15 @@ from transformer.actions.evaluate import evaluate_own
 from transformer.cli import main as run
 from transformer.config import ConfigError
 from transformer.data import text_input
+from transformer.data.arrays import Dense
+from transformer.data.codec import Labels
+from transformer.data.dataset import Split
 from transformer.nn import models
 from transformer.runs import restore, warm_start
 from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
+from transformer.tasks.classify import task
 from transformer.tasks.classify.task import classify
 
 WORDS = {'animal': ['dog', 'cat', 'cow'], 'colour': ['red', 'blue', 'green'], 'number': ['one', 'two', 'six']}
@@ -102,7 +106,24 @@ def test_scores_are_those_of_the_answers(trained, texts):
     by_name = [{one.text: one.score for one in found} for found in every]
     nll = [-math.log(p[c[0]]) for p, c in zip(by_name, columns, strict=True)]
     assert scores['loss'] == pytest.approx(np.mean(nll), rel=1e-4)
-    assert np.sum(scores['confusion']) == len(lines) and np.trace(scores['confusion']) == sum(right)
+    names = trained.codecs['label'].names
+    pairs = [(c[0], line) for line, c in zip(lines, columns, strict=True)]
+    assert scores['confusion'] == [[pairs.count((gold, found)) for found in names] for gold in names]
+
+
+@pytest.mark.parametrize('trained', ['transformer'], indirect=True)
+def test_f1_of_two_classes_is_of_the_second(trained, monkeypatch):
+    model, gold = restore.load(trained)[0], np.array([0, 0, 1, 1, 1])
+    model = model._replace(codecs=model.codecs | {'label': Labels(('no', 'yes'))})
+    logits = np.eye(2, dtype=np.float32)[[0, 0, 0, 0, 1]]
+    for name, value in {'_predict': logits, 'means_of': {}, 'cut_entry': {}}.items():
+        monkeypatch.setattr(task, name, lambda *_, value=value: value)
+    split = Split({'label': Dense(gold)})
+    given = text_input.Given(trained.folder, model.codecs, {'dev': split}, {}, {'text': ['a'] * 5}, False)
+    scored = task.evaluate(model, given, 'dev')
+    # Of three texts of the second class one is found, and no other text is taken for it.
+    assert scored.scores['f1']['score'] == pytest.approx(2 / 4)
+    assert scored.scores['confusion'] == [[2, 0], [2, 1]] and scored.lines == ['no'] * 4 + ['yes']
 
 
 def test_lines_with_other_texts_than_the_training_has_are_named(trained, caplog):

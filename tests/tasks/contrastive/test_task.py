@@ -95,6 +95,9 @@ def test_recall_counts_every_text_of_an_image_and_every_image_of_a_text():
         assert scored.scores['image_of_text'][f'r{most}']['score'] == pytest.approx(expected)
     best = [names[np.argmax(of_texts @ image)] for image in images]
     assert scored.lines == best * 2
+    shown = task_of(config_of()).show(trained(), dataset_of(pixels, texts, 'test')).lines
+    assert shown[::2] == [f'  {text}' for text in texts[:4]]
+    assert shown[1::2] == [f'    {text}' for text in best[:4]]
     values = [measure.value(scored.scores) for measure in task_of(config_of()).measures]
     assert None not in values and len(values) == 9
     assert scored.scores['scale'] == pytest.approx(math.exp(2), rel=1e-5)

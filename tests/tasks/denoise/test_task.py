@@ -405,6 +405,18 @@ def test_texts_without_gaps(trained, tmp_path):
     assert task.fill_gaps(model, own, text_input.SPLIT, 10) == []
 
 
+def test_the_likeliest_form_fills_a_gap(trained, finished, monkeypatch):
+    """With log p of -1 for the sentences of dev, and of -2 for all others."""
+    model, known = transformer.load(trained).trained, {*finished.dataset.texts('dev')['text']}
+    whole = lambda pair: pair[0].replace(gaps.GAP, pair[1])
+    log_p = lambda _, *pairs_and_done: np.array(
+        [-1.0 if whole(pair) in known else -2.0 for pair in zip(*pairs_and_done[:2], strict=True)]
+    )
+    monkeypatch.setattr(task, 'log_p', log_p)
+    filled = task.fill_gaps(model, finished.dataset, 'dev', 20)
+    assert len(filled) == 20 and all(form == gap.right for gap, form in filled)
+
+
 def test_the_command(trained, monkeypatch, capfd):
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO('Der [MASK] schläft.\n'.encode())))
     assert run.main(['run.py', 'fill', f'--workdir={trained}', '--nbest=2', '--scores']) == 0

@@ -323,12 +323,16 @@ def test_sums_add_up_over_microbatches(config, dataset):
     assert together == pytest.approx(alone, rel=1e-5)
 
 
-def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
+def test_a_killed_training_ends_as_one_that_was_not(trained, dataset, tmp_path):
     result = toys.resumed(trained, tmp_path / 'run', 2)
     whole = json.loads((trained / 'result.json').read_text())
     assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
     lines = (trained / 'translations' / 'test.latest.txt').read_text().splitlines()
     assert len(lines) == 11 and set(lines) <= {'0', '1', '2'}
+    pairs, scores = [*zip(values_of(dataset, 'test').tolist(), map(int, lines), strict=True)], whole['scores']
+    expected = [[pairs.count((gold, found)) for found in range(3)] for gold in range(3)]
+    assert scores['test']['confusion'] == expected
+    assert scores['test']['accuracy'] == pytest.approx(np.trace(expected) / 11)
 
 
 def test_classify(trained, tmp_path, capfd):

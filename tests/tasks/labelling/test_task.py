@@ -102,7 +102,11 @@ def test_the_command_writes_a_line_for_each_word(trained, texts, monkeypatch, ca
     lines = (trained.folder / 'translations' / 'test.latest.txt').read_text().splitlines()
     for block, words, tags in zip(blocks, sentences, lines, strict=False):
         assert block.strip().split('\n') == [f'{w}\t{t}' for w, t in zip(words, tags.split(' '), strict=True)]
-    assert transformer.load(trained.folder).label([''])[0][0].text == ''
+    model = transformer.load(trained.folder)
+    assert model.label([''])[0][0] == ('', 0.0)
+    [[answer]] = model.label([' '.join(sentences[0])])
+    [tags] = labelling._labels(model.trained, sentences[:1], lambda texts: None)
+    assert answer.score == pytest.approx(sum(logp for _, logp in tags)) and answer.score < 0
     # A score has no place beside a line's words.
     assert run.main(['run.py', 'label', f'--workdir={trained.folder}', '--scores']) == 2
 

@@ -17,6 +17,7 @@ from etils import epath
 
 import run
 from transformer import config as configs
+from transformer.actions import data as run_data
 from transformer.actions.compare import Side, incomparable
 from transformer.actions.load import load
 from transformer.config import ConfigError
@@ -128,6 +129,16 @@ def test_the_last_word_of_a_file_and_the_first_of_the_next_are_two(song, tmp_pat
     assert scores['bytes'] == 13 + len(end.encode()) and scores['pieces'] == scores['bytes'] + 2
 
 
+def test_the_share_of_samples_that_the_source_accepts(trained, monkeypatch):
+    asked, right = [], lambda text: text == 'right'
+    monkeypatch.setattr(task.generated, 'sentence_judge', lambda *_: right)
+    samples = ['right', 'right', 'right', 'wrong']
+    monkeypatch.setattr(task, '_samples', lambda model, count, *_: asked.append(count) or samples)
+    model = restore.load(Run.open(trained))[0]
+    scored = task.evaluate(model, run_data.of_run(Run.open(trained)), 'test')
+    assert scored.scores['grammatical'] == 0.75 and asked == [task.JUDGED] and scored.lines == samples
+
+
 def test_a_stride_gives_more_context_and_changes_nothing_else(trained):
     result = json.loads((trained / 'result.json').read_text())
     assert result['config']['data']['stride'] == 4
@@ -219,11 +230,17 @@ def test_a_sample_is_drawn_from_the_model(trained, monkeypatch):
             assert score == pytest.approx(expected, abs=1e-3)
 
 
-def test_texts_longer_than_a_row_go_on(trained):
+def test_texts_longer_than_a_row_go_on(trained, monkeypatch):
     model, _ = restore.load(Run.open(trained))
+    search, keys = generator.generation.search, []
+    seen = lambda *asked: keys.append(jax.random.key_data(asked[4]).tolist()) or search(*asked)
+    monkeypatch.setattr(generator.generation, 'search', seen)
     for method in ('sample', 'greedy'):
+        keys.clear()
         texts = task.generate(model, ['1', '', 'a' * 40], method=method, extra_len=50)
         assert len(texts) == 3
+        # Each part is drawn by a key of its own.
+        assert len(keys) > 1 and len({*map(tuple, keys)}) == len(keys)
         assert max(len(text.encode()) for text in texts) > 16
     with pytest.raises(ConfigError, match='extra_len'):
         task.generate(model, ['1'], method='beam', extra_len=50)
@@ -432,6 +449,10 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     assert f'stride {stride} and {stride + 1}' in note
     del sides[1].entry['context']['stride']  # as an earlier version
     assert not [*incomparable((Side(opened, '4'), Side(opened, '2')), sides)]
+    other = Run.open(trained)
+    other.__dict__['codecs'] = {'text': kinds.read(vocabulary.train(['aab ab', 'ab aab'], 260, 'byte_bpe'))}
+    [note] = incomparable((Side(opened, '4'), Side(other, '4')), sides)
+    assert 'different tokenizers' in note
     (trained / 'result.json').write_text(before)
 
 

@@ -283,9 +283,12 @@ def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
 
 def test_gaps_are_articles_that_the_sentence_decides():
     text = 'Der Bauer sah einen Hund.'
-    gaps = article_gaps(text, '[MASK]')
-    assert gaps[0] == Gap('[MASK] Bauer sah einen Hund.', ('Der', 'Die', 'Das', 'Den', 'Dem', 'Des'), 'Der')
-    assert [gap.right for gap in gaps] == ['Der', 'einen']
+    found = article_gaps(text, '[MASK]')
+    assert found[0] == Gap('[MASK] Bauer sah einen Hund.', ('Der', 'Die', 'Das', 'Den', 'Dem', 'Des'), 'Der')
+    assert [gap.right for gap in found] == ['Der', 'einen']
+    filled = [(found[0], 'Der'), (found[1], 'einen'), (found[1], 'ein')]
+    assert gaps.score(filled) == {'gaps': {'accuracy': 2 / 3, 'count': 3}} and gaps.score([]) == {}
+    assert gaps.complete(filled) == [text, text, 'Der Bauer sah ein Hund.']
     # "die Kinder" may be subject or object, singular or plural only by its article: not every gap is decided.
     assert not article_gaps('Das ist kein Satz der Grammatik.', '[MASK]')
 

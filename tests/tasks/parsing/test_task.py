@@ -247,6 +247,13 @@ def test_summaries_add_up_sentences():
     assert (
         lines[4] == 'Number of sentence        =      3' and lines[-1] == 'Tagging accuracy          = 100.00'
     )
+    # Two of three brackets are right, and one crosses; of sentences of one bracket, the second is too long.
+    flat = '(S (DT the) (VP (NN dog) (VBZ sees)) (NP (NN cats)))'
+    long = [f'(S {"(NN a) " * count})' for count in (40, 41)]
+    found = task.scores_of([GOLD, GOLD, *long], [GOLD, flat, *(line.replace('S', 'X') for line in long)])
+    names = 'f1', 'f1_short', 'recall', 'precision', 'complete', 'crossing'
+    expected = 1200 / 19, 1200 / 17, 60, 200 / 3, 25, 0.25
+    assert [found[name]['score'] for name in names] == pytest.approx(expected)
 
 
 def test_resampling_of_f1():
