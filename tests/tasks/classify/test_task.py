@@ -119,11 +119,15 @@ def test_f1_of_two_classes_is_of_the_second(trained, monkeypatch):
     for name, value in {'_predict': logits, 'means_of': {}, 'cut_entry': {}}.items():
         monkeypatch.setattr(task, name, lambda *_, value=value: value)
     split = Split({'label': Dense(gold)})
-    given = text_input.Given(trained.folder, model.codecs, {'dev': split}, {}, {'text': ['a'] * 5}, False)
-    scored = task.evaluate(model, given, 'dev')
+    given = text_input.Given(trained.folder, model.codecs, {'test': split}, {}, {'text': ['a'] * 5}, False)
+    scored = task.evaluate(model, given, 'test')
     # Of three texts of the second class one is found, and no other text is taken for it.
     assert scored.scores['f1']['score'] == pytest.approx(2 / 4)
     assert scored.scores['confusion'] == [[2, 0], [2, 1]] and scored.lines == ['no'] * 4 + ['yes']
+    assert [line.split() for line in task.show(model, given).lines[2:]] == [
+        ['no', '2', '0'],
+        ['yes', '2', '1'],
+    ]
 
 
 def test_lines_with_other_texts_than_the_training_has_are_named(trained, caplog):

@@ -333,6 +333,9 @@ def test_a_killed_training_ends_as_one_that_was_not(trained, dataset, tmp_path):
     expected = [[pairs.count((gold, found)) for found in range(3)] for gold in range(3)]
     assert scores['test']['confusion'] == expected
     assert scores['test']['accuracy'] == pytest.approx(np.trace(expected) / 11)
+    model = transformer.load(trained).trained
+    shown = [line.split() for line in task_of(model.config).show(model, dataset).lines]
+    assert shown[2:] == [[str(gold), *map(str, row)] for gold, row in enumerate(expected)]
 
 
 def test_classify(trained, tmp_path, capfd):
