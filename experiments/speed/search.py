@@ -48,10 +48,8 @@ def untrained(config: Config) -> Trained:
 def ours(trained: Trained) -> Search:
     """Returns our search."""
     config = trained.config
-    settings, key = (
-        generate.SearchOptions(config.decode, 1, extend=False),
-        generate.sampling_key(config, None),
-    )
+    settings = generate.SearchOptions(config.decode, 1, extend=False)
+    key = generate.sampling_key(config, None)
 
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
         outputs = generate.search(trained, settings, rows, range(len(rows)), key)

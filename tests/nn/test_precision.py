@@ -1,4 +1,4 @@
-"""What bfloat16 models compute in float32: sums of gradients, over 4,096 tokens, and outputs of heads."""
+"""bfloat16 models compute in float32: sums of gradients, over 4,096 tokens, and outputs of heads."""
 
 from collections.abc import Callable
 

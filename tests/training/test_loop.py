@@ -454,7 +454,7 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
         for step in (0, 1)
     ]
     assert len({tuple(key) for key in keys}) == 4
-    # The generator is that of the masks alone.
+    # This generator draws masks, not the first parameters.
     by_rbg = config_of('decoder', prng='rbg')
     assert str(jax.random.key_impl(dropout_key(by_rbg, jnp.int32(0)))) == 'rbg'
     jax.tree.map(np.testing.assert_array_equal, initial_params(by_rbg), initial_params(config))

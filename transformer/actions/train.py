@@ -234,9 +234,8 @@ def _train(
         # Another process could have read other data or options. A shared disk may show new files late.
         if (folder / 'config.json').exists():
             workdir.check_claim(folder, config, dataset.manifest, record)
-        train = config.train
-        averaging = train.average_last, train.average_every
-        checkpoints = Checkpoints(folder / 'checkpoints', train.keep, averaging)
+        averaging = config.train.average_last, config.train.average_every
+        checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
     header = [
         *metrics.header(config, folder, dataset.manifest, batches['train'].steps_per_epoch),
         *(warm_start.describe(record) if record else ()),
@@ -299,9 +298,8 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches, progress: Pr
             raise ConfigError(f'train.best_by={best.name!r}: dev has only {", ".join(scores)}')
         return {f'dev_{name}': value for name, value in scores.items()}
 
-    functions = [(train.eval_every, means)]
-    if train.watch_every:
-        functions.append((train.watch_every, watched))
+    both = (train.eval_every, means), (train.watch_every, watched)
+    functions = [(every, function) for every, function in both if every]
 
     def cost(scores: Mapping[str, float]) -> float | None:
         value = scores.get(f'dev_{best.name}')

@@ -72,18 +72,14 @@ def enlarge(state: object, room: object, width: int) -> object:
 def choose_rows(mask: Bool[Array, 'R'], new: object, old: object) -> object:
     """Returns the rows of `new` where the mask is True, and of `old` elsewhere, for trees of arrays.
 
-    Caches are those of `new`: what it wrote for another row is overwritten by that row's next token.
+    Caches are taken from `new`: what it wrote for the other rows is overwritten by their next tokens.
     """
-
-    def choose(new, old):
-        if isinstance(new, Cache):
-            return new
-        return jnp.where(jnp.expand_dims(mask, range(1, new.ndim)), new, old)
-
-    return jax.tree.map(choose, new, old, is_leaf=lambda x: isinstance(x, Cache))
+    choose = lambda new, old: jnp.where(jnp.expand_dims(mask, range(1, new.ndim)), new, old)
+    return _map(choose, lambda new, old: new, new, old)
 
 
-def _map(per_row: Callable, per_cache: Callable, state: object) -> object:
+def _map(per_row: Callable, per_cache: Callable, *states: object) -> object:
     """Applies `per_row` to every array of rows, and `per_cache` to every cache."""
     is_cache = lambda x: isinstance(x, Cache)
-    return jax.tree.map(lambda x: per_cache(x) if is_cache(x) else per_row(x), state, is_leaf=is_cache)
+    apply = lambda x, *others: (per_cache if is_cache(x) else per_row)(x, *others)
+    return jax.tree.map(apply, *states, is_leaf=is_cache)

@@ -12,7 +12,7 @@ from transformer.tasks.translation import task
 
 @pytest.mark.parametrize(('method', 'used'), [('beam', 'beam'), ('sample', 'greedy')])
 def test_the_watched_bleu_is_of_dev(monkeypatch, method, used):
-    """Of translations that repeat their sources, of which those of dev alone are right."""
+    """Each translation repeats its source, which is right in dev alone."""
     asked = []
     monkeypatch.setattr(task, 'translate', lambda _, texts, **how: asked.append(how['method']) or texts)
     right = {'source': ['a b c d e'], 'target': ['a b c d e']}
