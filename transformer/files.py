@@ -11,6 +11,7 @@ import pathlib
 import platform
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO, TextIO
 
@@ -114,7 +115,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     """Opens a file for writing, which replaces the file `path` in one step, at the end.
 
     At any moment `path` holds the old content or the new, and after an error the old. A link stays, and the
-    file to which it leads is replaced.
+    file to which it leads is replaced. Permissions stay.
 
     Args:
       durable: whether to return only once the content is on the disk, not just in the system's memory.
@@ -134,6 +135,9 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     temporary = temporary_name(path)
     try:
         with temporary.open('wb') as file:
+            if local and path.exists():
+                with contextlib.suppress(OSError):  # a file system without permissions
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             if durable:
                 file.flush()

@@ -39,7 +39,9 @@ def exclusive(
     if '://' in os.fspath(path):
         yield None
         return
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+    # The owner of a lock writes to its file, so a link would let others choose which file that is.
+    how = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    handle = os.open(path, how, 0o666)
     try:
         yield handle if _lock(handle, wait, notice) else None
     finally:

@@ -38,9 +38,6 @@ _ABOUT = {
     'ext-0 and ext-2 differ only in label smoothing, 0.1 and 0. self-0: self-tuning.',
 }
 
-# The scores of a setting by test set and kind, a list over seeds.
-Scores = Mapping[str, Mapping[str, Sequence[float]]]
-
 
 def collect(folder: pathlib.Path) -> dict[str, object]:
     """Extracts the final scores from `runs.tsv`, which has a line for each evaluation.
@@ -93,8 +90,8 @@ def _last_evaluations(lines: Iterable[Mapping[str, str]]) -> dict[tuple[str, int
     return last
 
 
-def read() -> dict[str, Scores]:
-    """Reads the committed final scores, by setting."""
+def read() -> dict[str, Mapping]:
+    """Reads the committed final scores: by setting, test set and kind, a list over seeds."""
     return runs.read_json(FILE, [*_ABOUT, 'trainings'])['trainings']
 
 

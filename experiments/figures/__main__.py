@@ -61,6 +61,8 @@ def draw_attention(call: Call) -> None:
     flags = call.flags
     if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
+    if not files.is_utf8(flags.sentence or ''):
+        raise ConfigError('--sentence: is not UTF-8')
     _inches(call)  # a mistake is reported before the model is loaded and the page written
     run = Run.open(flags.workdir)
     verb = verb_of(run.config, 'attention')

@@ -119,8 +119,8 @@ def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
     rows = zip(*(column.cells() for column in columns), strict=True)
     align = ['left' if column.is_left() else 'right' for column in columns]
     headings = [column.heading for column in columns]
-    # A pipe in a text would begin a cell.
-    escaped = [[text.replace('|', '\\|') for text in row] for row in [headings, *rows]]
+    # A pipe in a text would begin a cell, and a line's end a row.
+    escaped = [[' '.join(text.split()).replace('|', '\\|') for text in row] for row in [headings, *rows]]
     shown = tabulate(escaped[1:], escaped[0], 'github', colalign=align, disable_numparse=True)
     return shown + '\n\n' + ''.join(f'- {note}\n' for note in notes)
 

@@ -98,7 +98,7 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
     """
     own_files = False
     try:
-        content = json.loads((workdir / SWEEP).read_text())
+        content = json.loads((workdir / SWEEP).read_bytes())
         content.pop('written', None)  # of earlier versions
         content['runs'] = tuple((row, operator.index(seed)) for row, seed in content['runs'])
         sweep = Sweep(**content)
@@ -109,7 +109,7 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
         tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         damaged = '' if own_files else f'{workdir / SWEEP}: damaged: '
         raise ConfigError(f'{damaged}{error}') from None
     for flag, value in named.items():
@@ -304,7 +304,7 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
     try:
         content = json.loads(file.read_bytes())
         return content | {key: content[key] for key in keys}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(f'{file}: damaged') from None
 
 

@@ -33,6 +33,7 @@ from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, streams, terminal
 from transformer.cli.commands import COMMANDS, OF_TASKS, TOOLS
+from transformer.cli.help import help_text
 from transformer.cli.run import less_memory
 from transformer.config import ConfigError, declare
 from transformer.config.files import read_config_file
@@ -251,6 +252,15 @@ def test_control_characters_of_the_input_do_not_reach_the_terminal(capfd):
     assert r'a\x1b[31m\x07b\u202ec' in line and line[:-1].isprintable()
     record = logging.LogRecord('', 0, '', 0, 'line %d: %s\nü', (2, 'x\x9b1m'), None)
     assert terminal.LogFormatter().format(record) == 'line 2: x\\x9b1m\nü'
+    # What others wrote into a model or a file name keeps its letters, blanks and lines.
+    assert terminal.fold('a\x1b]0;b\x07\tü\xa0\n') == 'a\\x1b]0;b\\x07\tü\xa0\n'
+
+
+def test_a_command_in_an_error_can_be_pasted(capfd, tmp_path):
+    folder = tmp_path / 'my  model'
+    folder.mkdir()
+    (folder / 'config.json').write_text('{}')
+    assert shlex.quote(str(folder)) in fails(capfd, 'translate', f'--workdir={folder}')
 
 
 def test_a_command_line_drops_what_its_choices_make_meaningless(caplog):
@@ -1267,6 +1277,11 @@ def test_the_help_of_a_command_has_its_own_flags(capsys, command):
             line = line.replace('--config=FILE', '--config=configs/tiny.py')
             words = shlex.split(line.partition('run.py')[2].partition('<')[0], comments=True)
             assert calls.parse(['run.py', *words]).command == command
+
+
+def test_help_without_docstrings():
+    program = flags.Program('python -m experiments.sweep', None, COMMANDS, {})
+    assert help_text(['sweep', '--help'], program).startswith('python -m experiments.sweep\n\nCommands')
 
 
 @pytest.mark.parametrize('name', [*OF_TASKS, *TOOLS])

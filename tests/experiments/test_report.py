@@ -878,9 +878,9 @@ def test_numbers_in_latex():
 
 
 def test_a_pipe_in_markdown_begins_no_cell():
-    columns = [formats.Column('row', 'row', ['a|b']), formats.Column('c|d', 'score', ['1'])]
+    columns = [formats.Column('row', 'row', ['a|b\nc']), formats.Column('c|d', 'score', ['1'])]
     assert [line.count(' | ') for line in formats.markdown(columns, []).splitlines()[:3:2]] == [1, 1]
-    assert 'a\\|b' in formats.markdown(columns, [])
+    assert 'a\\|b c' in formats.markdown(columns, [])
 
 
 def test_caption_and_label_in_latex(workdir, capsys):

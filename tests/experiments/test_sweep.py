@@ -636,6 +636,12 @@ def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path):
         runs.state(run, set())
 
 
+def test_brackets_without_end_are_damage(tmp_path):
+    (tmp_path / 'result.json').write_text('[' * 10**5)
+    with pytest.raises(ConfigError, match='result.json: damaged'):
+        runs.read_json(tmp_path / 'result.json', [])
+
+
 def test_a_result_without_the_sweeps_jobs_is_done(tmp_path):
     (run,) = runs.Sweep('3', 'grammar', {}, (('base', 1),)).all_runs(tmp_path)
     finish(run)
@@ -745,6 +751,7 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
         content.replace('"base"', '"bass"'),
         content.replace('1\n', '"1"\n'),
         '[]',
+        '[' * 10**5,
     ):
         (tmp_path / runs.SWEEP).write_text(damage)
         assert 'sweep.json: damaged' in launched()

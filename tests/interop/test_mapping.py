@@ -337,6 +337,7 @@ def test_types_of_safetensors(tmp_path):
         assert array.dtype == (int if name == 'I64' else np.float32)
         np.testing.assert_array_equal(array, values.reshape(2, 2).astype(array.dtype))
     float8 = {'x': {'dtype': 'F8_E4M3', 'shape': [2], 'data_offsets': [0, 2]}}
-    for wrong in ((float8, b'12'), ({'x': 1}, b''), (header, content[:-1])):
+    axes = {'x': {'dtype': 'F32', 'shape': [1] * 65, 'data_offsets': [0, 4]}}
+    for wrong in ((float8, b'12'), ({'x': 1}, b''), (header, content[:-1]), (axes, b'1234')):
         with pytest.raises(ConfigError, match='a.safetensors: '):
             arrays.read(file(*wrong))

@@ -86,6 +86,11 @@ def test_an_extra_is_installed_from_where_the_package_is(built, tmp_path, monkey
     assert extras.install('export') == "pip install '.[export]'"
     monkeypatch.chdir(tmp_path)
     assert extras.install('export') == f"pip install '{ROOT}[export]'"
+    (tmp_path / 'gone').mkdir()
+    monkeypatch.chdir(tmp_path / 'gone')
+    (tmp_path / 'gone').rmdir()
+    assert extras.install('export') == f"pip install '{ROOT}[export]'"
+    monkeypatch.chdir(tmp_path)
     code = 'from transformer.config import extras; print(extras.install("export"))'
     installed = subprocess.run(
         [sys.executable, '-c', code],

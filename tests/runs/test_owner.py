@@ -100,6 +100,15 @@ def test_without_locks_the_name_decides(folder, no_locks, caplog):
         pass
 
 
+def test_a_lock_is_no_link_to_a_file_of_others(folder, tmp_path_factory):
+    file = tmp_path_factory.mktemp('others') / 'file'
+    file.write_text('text')
+    os.symlink(file, folder / '.lock')
+    with pytest.raises(OSError), owner.hold(folder):
+        pass
+    assert file.read_text() == 'text'
+
+
 def test_who_waits_is_told_once(folder):
     told = []
     notice = lambda: told.append('held')

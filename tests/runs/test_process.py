@@ -16,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from transformer import config as configs
 from transformer import parallel
 from transformer.cli import main
+from transformer.config import ConfigError
 from transformer.runs import process
 
 
@@ -90,6 +91,37 @@ def test_cache_folder(monkeypatch, ours, general, expected):
         else:
             monkeypatch.setenv(name, value)
     assert str(process.cache_folder()) == expected
+
+
+def test_cache_folder_without_a_home(monkeypatch):
+    monkeypatch.delenv('XDG_CACHE_HOME', raising=False)
+    monkeypatch.setattr(os.path, 'expanduser', lambda path: path)  # as if nobody had this number
+    monkeypatch.setenv('TRANSFORMER_CACHE', '')
+    with pytest.raises(ConfigError, match='TRANSFORMER_CACHE'):
+        process.cache_folder()
+
+
+def test_a_home_that_cannot_be_written_keeps_no_programs(tmp_path, monkeypatch, caplog):
+    (tmp_path / 'file').touch()
+    monkeypatch.setenv('TRANSFORMER_CACHE', str(tmp_path / 'file'))
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update('jax_compilation_cache_dir', None)
+        process.keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None
+        assert str(tmp_path / 'file' / 'programs') in caplog.text
+    finally:
+        jax.config.update('jax_compilation_cache_dir', before)
+
+
+@pytest.mark.parametrize('error', [AssertionError(), RuntimeError("Backend 'gpus' is not known")])
+def test_a_platform_that_jax_lacks(monkeypatch, error):
+    def platform():
+        raise error
+
+    monkeypatch.setattr(parallel, 'platform', platform)
+    with pytest.raises(ConfigError, match=f'JAX_PLATFORMS=.*{error}$'):
+        process.start('run', distributed=False)
 
 
 def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):

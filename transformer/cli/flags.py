@@ -50,11 +50,12 @@ class Program(NamedTuple):
     With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config.
 
     Attributes:
+      usage: what help begins with; Python's -OO drops one that is a docstring.
       default: the command of a call that names none.
     """
 
     name: str
-    usage: str
+    usage: str | None
     commands: Mapping[str, Command]
     flags: Mapping[str, Flag]
     default: str = ''

@@ -14,7 +14,11 @@ def help_text(argv: Sequence[str], program: Program) -> str:
     if named or '' in program.commands:
         return _help_of_command(program, named[0] if named else '')
     width = max(map(len, program.commands)) + 2
-    lines = [program.usage.strip(), '', f'Commands (`{program.name} COMMAND --help` says more):']
+    lines = [
+        (program.usage or program.name).strip(),
+        '',
+        f'Commands (`{program.name} COMMAND --help` says more):',
+    ]
     for name, command in program.commands.items():
         lines += _wrap(command.summary, f'    {name:<{width}}', ' ' * (4 + width))
     return '\n'.join(lines) + '\n'

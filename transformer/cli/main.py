@@ -30,7 +30,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
         return program.commands[call.command].run(call) or 0
 
     if sys.stderr is None:  # closed; print would write messages to standard output
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
+        sys.stderr = sys.__stderr__ = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
     print_any_character()
     memory.keep_freed_memory()
     memory.collect_rarely()

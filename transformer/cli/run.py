@@ -14,7 +14,7 @@ from transformer import config as configs
 from transformer import files
 from transformer.cli import flags, terminal
 from transformer.cli.flags import Call
-from transformer.cli.terminal import fold
+from transformer.cli.terminal import escape, fold
 from transformer.config import Config, ConfigError, declare
 from transformer.config.extras import needing
 from transformer.config.files import lock_beside
@@ -84,7 +84,7 @@ def train(call: Call) -> int:
         elif parallel.is_primary():
             if show := task_of(config).show:
                 shown = show(trained, dataset)
-                print(*shown.lines, sep='\n', end='\n' if shown.lines else '')
+                print(*map(escape, shown.lines), sep='\n', end='\n' if shown.lines else '')
                 for name, draw in shown.figures.items():
                     draw_after_training(folder / 'figures' / f'{name}.png', draw)
             print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
@@ -116,7 +116,7 @@ def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:
 def prepare(call: Call) -> None:
     """Prepares the data that training reads, and describes it."""
     config = run_data.with_absolute_paths(flags.config(call))
-    print('\n'.join(run_data.prepare(config, lock_beside(call.file))))
+    print(escape('\n'.join(run_data.prepare(config, lock_beside(call.file)))))
 
 
 def evaluate(call: Call) -> None:
@@ -305,7 +305,7 @@ def import_model(call: Call) -> None:
         raise ConfigError('--output: missing; import needs a folder for the work directory')
     [path], values = call.words, call.flags
     run = importing.import_model(path, values.output, call.changes, values.format, values.mapping)
-    print('\n'.join(importing.describe(run)))
+    print(escape('\n'.join(importing.describe(run))))
 
 
 def export_model(call: Call) -> None:

@@ -72,7 +72,7 @@ class Lines:
     def wait(self, seconds: float) -> bool:
         """Waits at most some seconds for a line or the end, and returns whether either has arrived."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._ready or self._ended, seconds)
+            return bool(self._changed.wait_for(lambda: self._ready or self._ended, seconds))
 
     def _take(self) -> list[bytes]:
         """Takes the lines that have arrived, at least one, or [] at the end."""

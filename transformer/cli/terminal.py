@@ -32,8 +32,9 @@ def fold(line: str) -> str:
     """Folds a line to the width of the terminal, and indents all lines but the first.
 
     Text after a label, as in `  source     Ein Hund`, stays in its column. Words and paths stay whole.
+    Control characters are escaped.
     """
-    width = terminal_width()
+    line, width = escape(line), terminal_width()
     if len(line) <= width:
         return line
     label = re.match(r'\s+\S+\s+', line)
@@ -53,6 +54,11 @@ def print_any_character() -> None:
 def visible(text: str) -> str:
     r"""Escapes what a terminal would act on or hide in a text of somebody else: \x1b for ESC."""
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
+
+
+def escape(text: str) -> str:
+    """Escapes only what a terminal would act on: control characters but tabs and ends of lines."""
+    return re.sub('[\x00-\x08\x0b-\x1f\x7f-\x9f]', lambda control: visible(control[0]), text)
 
 
 class LogFormatter(logging.Formatter):
@@ -87,11 +93,11 @@ def exit_status(program: Callable[[], int]) -> int:
             # What is printed names no file.
             error.filename = getattr(sys.stdout, 'name', None)
         named = isinstance(error, OSError) and error.filename
-        text = str(error)
+        text = re.sub(r'\s*\n\s*', ' ', str(error).strip())
         if isinstance(error, OSError) and not error.strerror:
             # A library's error can have no number, and str() leaves its text out once `filename` is set.
             text = ' '.join(map(str, error.args))
-        line = f'{error.filename}: {error.strerror or text}' if named else ' '.join(text.split())
+        line = f'{error.filename}: {error.strerror or text}' if named else text
         print(f'error: {visible(line)}', file=sys.stderr)
         if named and error.filename == getattr(sys.stdout, 'name', None):
             _discard_output()

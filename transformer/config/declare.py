@@ -100,7 +100,7 @@ def choices(field: dataclasses.Field) -> tuple[str, ...]:
 
 
 @functools.cache
-def _without_none(field: dataclasses.Field) -> type:
+def _without_none(field: dataclasses.Field) -> Any:
     """Returns the type of an option's values except None, which means that the value is derived."""
     if get_origin(field.type) in (Union, types.UnionType):
         return next(t for t in get_args(field.type) if t is not type(None))

@@ -20,7 +20,7 @@ def install(extra: str) -> str:
     checkout = pathlib.Path(__file__).parents[2]
     if not (checkout / 'pyproject.toml').exists():
         return f"pip install '{_DISTRIBUTION}[{extra}]'"
-    place = '.' if checkout == pathlib.Path(os.getcwd()).resolve() else checkout
+    place = '.' if os.path.samefile(checkout, os.curdir) else checkout
     return f"pip install '{place}[{extra}]'"
 
 

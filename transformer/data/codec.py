@@ -110,7 +110,7 @@ def read(file: str, content: bytes) -> FieldCodec:
 def _read_file(folder: files.Path, name: str, manifest: Mapping) -> bytes:
     try:
         content = (folder / name).read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         raise RuntimeError(f'{name} is missing or damaged') from None
     if files.bytes_sha256(content) != manifest['checksums'].get(name):
         raise RuntimeError(f'{name} does not match data.lock.json')

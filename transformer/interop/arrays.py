@@ -39,7 +39,11 @@ def read_safetensors(file: epath.Path) -> Arrays:
     for name, array in found:
         if array['dtype'] not in _TYPES:
             raise ConfigError(f'{file.name}: {name}: has the type {array["dtype"]}, which numpy lacks')
-        values = np.frombuffer(array['data'], _TYPES[array['dtype']]).reshape(array['shape'])
+        values = np.frombuffer(array['data'], _TYPES[array['dtype']])
+        try:
+            values = values.reshape(array['shape'])
+        except ValueError as error:  # numpy has at most 64 axes
+            raise ConfigError(f'{file.name}: {name}: {error}') from None
         arrays[name] = values.astype(np.float32) if array['dtype'] in ('F16', 'BF16') else values
     return arrays
 

@@ -77,7 +77,7 @@ def first_task(form: str) -> str:
 
 def check_name(name: str, where: str) -> str:
     """Returns the name of a file or folder, or raises ConfigError if it names one elsewhere."""
-    if name in ('', '.', '..') or name != epath.Path(name).name:
+    if name in ('', '.', '..') or '\0' in name or name != epath.Path(name).name:
         raise ConfigError(f'{where}: {name!a}: expected a name beside it')
     return name
 

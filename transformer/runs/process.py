@@ -18,7 +18,7 @@ from etils import epath
 from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import parallel
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.config.extras import install
 
 DEV = pathlib.Path('/dev')
@@ -36,12 +36,20 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
 
     Returns:
       The work directory as a path, local or remote.
+
+    Raises:
+      ConfigError: JAX finds no device, or the processes do not fit together.
     """
     if distributed:
         parallel.join_processes()
+    try:
+        found = parallel.platform()
+    except (AssertionError, RuntimeError) as error:  # an AssertionError of JAX says nothing
+        chosen = jax.config.jax_platforms or ''
+        raise ConfigError(f'JAX_PLATFORMS={chosen}: JAX finds no such device. {error}'.strip()) from None
     # The hosts of a run compile a GPU's program together. One that has it in a cache of its own would leave
     # the others waiting.
-    if parallel.platform() != 'gpu' or parallel.processes_here() == parallel.process()[1]:
+    if found != 'gpu' or parallel.processes_here() == parallel.process()[1]:
         keep_programs()
     _warn_of_idle_gpus(distributed)
     return epath.Path(folder)
@@ -87,7 +95,13 @@ def visible_gpus() -> int:
 def keep_programs() -> None:
     """Turns on the compilation cache, unless the caller has one already."""
     if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
+        folder = cache_folder() / 'programs'
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            logging.warning('%s: %s; compiled programs are not kept', folder, error.strerror)
+            return
+        jax.config.update('jax_compilation_cache_dir', str(folder))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
         # JAX reads the setting at its first compilation, which can be before this call.
         compilation_cache.reset_cache()
@@ -96,8 +110,10 @@ def keep_programs() -> None:
 def cache_folder() -> epath.Path:
     """Returns the folder for corpora and programs: $TRANSFORMER_CACHE, or one in the user's cache."""
     if chosen := os.environ.get('TRANSFORMER_CACHE'):
-        return epath.Path(chosen)
-    home = os.environ.get('XDG_CACHE_HOME') or epath.Path('~/.cache').expanduser()
+        return epath.Path(chosen).expanduser()
+    home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+    if home.startswith('~'):
+        raise ConfigError('no home folder, so no folder for the cache: set TRANSFORMER_CACHE')
     return epath.Path(home) / 'transformer'
 
 

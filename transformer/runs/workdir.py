@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 
 from etils import epath
@@ -68,7 +69,7 @@ class Run:
         if not (folder / manifests.FILE).exists():
             raise ConfigError(
                 f'{folder}: not a work directory (it holds no {manifests.FILE}); if it is a model of another '
-                f'program, run.py import {folder} --output=WORKDIR makes one'
+                f'program, run.py import {shlex.quote(str(folder))} --output=WORKDIR makes one'
             )
         with errors_in(folder):
             return cls(folder, configs.from_json((folder / 'config.json').read_bytes()))

@@ -270,6 +270,9 @@ def test_names_that_no_file_has(tmp_path):
         table.origins(data, READING, 'train')
     with pytest.raises(images.PictureError, match='null'):
         images.content_of(epath.Path('a\0.png'))
+    os.mkfifo(tmp_path / 'a.png')
+    with pytest.raises(images.PictureError, match='regular'):
+        images.content_of(epath.Path(tmp_path / 'a.png'))
 
 
 def pictures_of(folder, **options) -> Data:

@@ -438,6 +438,11 @@ def broken(
         ),
         (
             'bert',
+            {'beside': {'model.safetensors.index.json': {'weight_map': {'a': 'a\0'}}}, 'lost': MODEL},
+            "index.json: 'a\\x00'",
+        ),
+        (
+            'bert',
             {'beside': {'tokenizer.json': AROUND_NOTHING}},
             'tokenizer.json: damaged: has no piece 9999',
         ),

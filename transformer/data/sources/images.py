@@ -93,6 +93,8 @@ def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h 
 
 def content_of(path: epath.Path) -> bytes:
     """Returns the bytes of a file, or raises PictureError."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise PictureError(f'{path}: not a regular file')
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # a name that no file can have

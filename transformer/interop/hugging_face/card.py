@@ -1,5 +1,6 @@
 """The model card of an exported model: its kind, data and scores, and how to run it."""
 
+import html
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,7 +102,8 @@ def _data(run: Run) -> Iterator[str]:
     yield '|---|---|---|---|'
     for split, entries in manifest['files'].items():
         for entry in entries:
-            yield f'| {split} | {entry["name"]} | {entry.get("lines", "")} | {entry["sha256"]} |'
+            name = html.escape(' '.join(entry['name'].split())).replace('|', '\\|')
+            yield f'| {split} | {name} | {entry.get("lines", "")} | {entry["sha256"]} |'
 
 
 def _scores(run: Run) -> Iterator[str]:

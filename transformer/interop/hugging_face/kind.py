@@ -1,5 +1,6 @@
 """Describes a kind of model of Hugging Face transformers, for both directions."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -129,7 +130,9 @@ def their_activation(activation: str) -> str:
 def patches_to_matrices(name: str, arrays: Arrays) -> None:
     """Turns patches from channels of rows of pixels into rows of pixels of channels."""
     if name in arrays and arrays[name].ndim == 4:
-        arrays[name] = arrays[name].transpose(0, 2, 3, 1).reshape(len(arrays[name]), -1)
+        patches = arrays[name].transpose(0, 2, 3, 1)
+        # Without -1, which numpy refuses where there are no patches.
+        arrays[name] = patches.reshape(len(patches), math.prod(patches.shape[1:]))
 
 
 def patches_from_matrices(name: str, arrays: Arrays, config: Config) -> None:
