@@ -19,6 +19,7 @@ from experiments.sweeps.runs import RunState, SweepRun, is_done, state
 from experiments.tables.user_files import ROOT
 from transformer import files, locks
 from transformer.config import ConfigError
+from transformer.runs.process import visible_gpus
 
 LAUNCHERS = ('local', 'slurm')
 # Seconds from the signal that asks a run to stop to the end of its job.
@@ -227,10 +228,11 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
         return {name: visible}
     last = (slot + 1) * gpus
     # If the variable is not set, GPUs are numbered from 0. If it is empty, no GPU is visible.
-    numbers = map(str, range(last)) if visible is None else visible.split(',')
+    numbers = map(str, range(visible_gpus())) if visible is None else visible.split(',')
     devices = [number for number in numbers if number]
     if len(devices) < last:
-        raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {last}, {name} is {visible!r}')
+        found = f'this machine has {len(devices)}' if visible is None else f'{name} is {visible!r}'
+        raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {last}, {found}')
     return {name: ','.join(devices[slot * gpus : last])}
 
 

@@ -517,6 +517,7 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
         (['translate', '--workdir=w', '--beam=2', '--config.decode.beam=4'], ['decode.beam', 'twice']),
         (['train', '--workdir='], ['--workdir=: ']),
         (['translate', '--workdir=w', '--output='], ['--output=: ']),
+        (['translate', '--workdir=w', '--output=-'], ['--output=-: ', 'standard']),
         (['score', '--nbest=2'], ['--nbest', 'score does not take it']),
         (['score', '--config.model.h=2'], ['--config.model.h', 'score', 'no config']),
         (['translate', '--config.data.dir=.'], ['--config.data.dir', 'translate does not take it']),

@@ -408,10 +408,13 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     program = 'import os; print(os.environ.get("CUDA_VISIBLE_DEVICES"))'
     run = scripted(tmp_path, program)
+    monkeypatch.setattr(launch, 'visible_gpus', lambda: 9)
     for environment in (launch._devices(2, 3), {'CUDA_VISIBLE_DEVICES': None}):
         run.file('json').unlink(missing_ok=True)
         launch.Job(run, environment)()
     assert run.file('log').read_text() == '6,7,8\nNone\n'
+    with pytest.raises(ConfigError, match='--gpus=3: 4 runs at a time need 12, this machine has 9'):
+        launch._devices(3, 3)
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,6,7')
     assert launch._devices(1, 1) == {'CUDA_VISIBLE_DEVICES': '6'}
     with pytest.raises(ConfigError, match='--gpus=2: 2 runs at a time need 4'):

@@ -109,9 +109,10 @@ def parse(argv: Sequence[str], program: Program) -> Call:
             raise ConfigError(f'--{flag}: {title} does not take it; it takes {known}')
         if values[flag].present > 1 and not declared.many:
             raise ConfigError(f'--{flag}={values[flag].value}: given twice')
-        if values[flag].value == '' and declared.value in ('FILE', 'FOLDER', 'PATH'):
+        if (path := values[flag].value) in ('', '-') and declared.value in ('FILE', 'FOLDER', 'PATH'):
             # Such as a variable of a shell that is not set.
-            raise ConfigError(f'--{flag}=: names nothing')
+            hint = f'; standard input and output need no --{flag}' if path else ''
+            raise ConfigError(f'--{flag}={path}: names nothing{hint}')
     several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
