@@ -325,6 +325,18 @@ def test_memory_does_not_grow_with_the_square_of_the_length(model):
     assert temporaries(self_attention(model), length) < 4 * length**2 / 2 < temporaries(full.FULL, length)
 
 
+def test_sums_over_chunks_are_not_rounded():
+    """In bfloat16, chunks of keys are as exact as all keys at once."""
+    draw = np.random.default_rng(0)
+    rows = [jnp.asarray(draw.normal(size=(1, 512, 2, 32)), jnp.bfloat16) for _ in range(3)]
+    segments = jnp.ones((1, 512), jnp.int32)
+    inputs = AttentionInputs(*rows, segments, segments)
+    exact = full.attend(AttentionInputs(*(x.astype('f') for x in rows), segments, segments), causal=False)
+    error = lambda found: float(jnp.sqrt(jnp.mean(jnp.square(found.astype('f') - exact))))
+    at_once = error(full.attend(inputs, causal=False))
+    assert 0 < error(chunked.attend(inputs, causal=False, chunk=16)) < 1.05 * at_once
+
+
 @pytest.mark.cpu
 def test_flash_lowers_for_a_tpu():
     shapes = [jax.ShapeDtypeStruct((2, 200, 2, 64), jnp.float32)] * 3

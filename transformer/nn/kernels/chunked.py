@@ -41,7 +41,9 @@ def _forward(causal, chunk, query, key, value, queries, keys):
         now = jnp.maximum(highest, jnp.max(logits, axis=-1))
         rescale = jnp.exp(highest - now)
         weights = jnp.where(mask, jnp.exp(logits - now[..., None]), 0.0)
-        weighted = jnp.einsum('BHQK,BKHE->BHQE', weights.astype(value.dtype), block[1])
+        weighted = jnp.einsum(
+            'BHQK,BKHE->BHQE', weights.astype(value.dtype), block[1], preferred_element_type=sum_type(value)
+        )
         norm = norm * rescale + weights.sum(axis=-1)
         return (now, norm, total * rescale[..., None] + weighted), None
 
