@@ -29,6 +29,7 @@ from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
 from transformer.interop.foreign import NEVER
 from transformer.interop.hugging_face import early_tokenizers
+from transformer.interop.hugging_face.kind import patches_to_matrices
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks.masked import predict
@@ -200,6 +201,12 @@ def test_texts_of_marian(workdirs):
     assert target.decode(target.encode('der hund')) == 'der hund'
     assert target.decode([*target.encode('der hund')[:-1], target.size + 1]) == 'der hund \u2047 '
     assert UNK in target.encode('Ü') and source.encode('\ud800x')[-1] == EOS
+
+
+def test_patches_of_a_model_without_any():
+    found = {'projection': np.zeros((0, 3, 4, 4))}
+    patches_to_matrices('projection', found)
+    assert found['projection'].shape == (0, 48)
 
 
 def test_logits_of_vit(workdirs):
