@@ -161,6 +161,16 @@ def test_what_takes_long_to_import_waits_until_it_is_used(module, slow):
     assert found.stdout == 'set()\n'
 
 
+def test_the_config_is_imported_when_it_is_used():
+    program = (
+        'import sys, transformer; before = "transformer.config" in sys.modules; '
+        'from transformer import *; print(before, config.config_dict().model.h)'
+    )
+    call = [sys.executable, '-c', program]
+    found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == 'False 8\n'
+
+
 def test_collectives_are_named_in_parallel_alone():
     for path in [*files('transformer', 'experiments'), ROOT / 'run.py']:
         nodes = [n for n in nodes_of(path) if isinstance(n, ast.Attribute)]

@@ -11,7 +11,17 @@ Axis letters, in annotations and einsum:
     P places in a cache, L·W
 """
 
+import importlib
 import os
+
+__all__ = ['config', 'load', 'train']
+
+
+def __getattr__(name: str):
+    """Imports `transformer.config` when it is first used, so that importing the package takes no time."""
+    if name == 'config':
+        return importlib.import_module('transformer.config')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def load(workdir, checkpoint: str | int = 'scored'):

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import pathlib
+import pickle
 import re
 import shlex
 import shutil
@@ -587,10 +588,13 @@ def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, 
         f'work directory: {workdir}\n',
     ):
         assert part in error, error
-    with pytest.raises(ConfigError, match='configs/none.py'):
-        transformer.train('configs/none.py', workdir)
+    for wrong in ('configs/none.py', None, 3):
+        with pytest.raises(ConfigError, match=str(wrong)):
+            transformer.train(wrong, workdir)
     last = transformer.load(workdir, 3).trained
     assert fingerprint(last.params) == result['params_sha256']
+    copied = pickle.loads(pickle.dumps(transformer.load(workdir, 3)))
+    assert copied.translate(['the dog']) == transformer.load(workdir, 3).translate(['the dog'])
     # Work directories can be paths.
     with pytest.raises(ConfigError, match='no-such-run'):
         transformer.train(config, tmp_path / 'other', init_from=tmp_path / 'no-such-run')
@@ -1139,6 +1143,7 @@ def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     for pair in ('ab', None, ('a',), ('a', None), ('a', 'b', 'c')):
         with pytest.raises(ConfigError, match=r'pairs\[1\]='):
             generate.as_pairs([('a', 'b'), pair], 'pairs')
+    assert len(generate.as_pairs(np.array([('a', 'b'), ('c', 'd')]), 'pairs')) == 2
     for pairs in (5, None, 'ab'):
         with pytest.raises(ConfigError, match='pairs=.*a list of pairs'):
             generate.as_pairs(pairs, 'pairs')

@@ -199,6 +199,15 @@ def test_the_head_of_a_form(kind, task, head):
     assert {name: leaf.shape for name, leaf in shapes.items()} == {'kernel': (16, width), 'bias': (width,)}
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_parameters_are_float32_also_where_others_are_float64(kind):
+    config = config_of(kind, **CLASSIFIED)
+    expected = jax.tree.map(lambda leaf: (leaf.shape, jnp.float32), models.parameter_shapes(config))
+    with jax.enable_x64(True):
+        params = jax.eval_shape(lambda: models.initialize(config, jax.random.key(0)))
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), params) == expected
+
+
 def test_texts_have_types_of_their_own():
     """As BERT's, an end has its text's type. If there are more texts than types, the last share one."""
     rows = [[5, 6, EOS, 7, EOS], [8, EOS], [9, EOS, EOS, 5]], [[3, EOS, 4, EOS, 5, EOS]]

@@ -342,6 +342,15 @@ def test_the_first_own_task_that_is_shown(tmp_path):
     assert rows['test'][0].values == {'text': 'A dinner of 9 courses.', 'label': '5'}
 
 
+def test_the_loop_that_is_shown():
+    """Its losses fall below those of equal probabilities for the sixteen pieces."""
+    shown = example('transformer/README.md', 'optax', {})
+    params, state = shown['params'], shown['optimizer'].init(shown['params'])
+    for step in range(60):
+        params, state, loss = shown['update'](params, state, jax.random.key(step))
+    assert loss < 2.5 < np.log(16)
+
+
 @pytest.mark.parametrize('name', ['conv_seq2seq', 'gru_bahdanau', 'lstm_attention', 'rnn_seq2seq'])
 def test_a_config_that_starts_from_another(name):
     """It has the other's data, and no option that its own kind of model does not know."""

@@ -41,6 +41,16 @@ def test_signals_are_noted_and_handlers_put_back(handlers):
     assert {number: signal.getsignal(number) for number in handlers} == handlers
 
 
+def test_a_handler_in_c_stays(handlers, monkeypatch):
+    """Python does not know a handler that another program installed before it began."""
+    monkeypatch.setattr(signal, 'getsignal', dict.fromkeys(handlers, None).get)
+    with process.stop_signals() as received:
+        pass
+    monkeypatch.undo()
+    assert received() is None
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
 def test_a_second_interrupt_has_its_usual_effect(handlers):
     with process.stop_signals() as received:
         os.kill(os.getpid(), signal.SIGINT)

@@ -21,6 +21,9 @@ class LoadedModel:
         for name, verb in self._verbs.items():
             setattr(self, name, types.MethodType(verb, trained))
 
+    def __reduce__(self) -> tuple:
+        return LoadedModel, (self.trained,)
+
     def __repr__(self) -> str:
         return f'<model of train.task={self.trained.config.train.task}: {", ".join(self._verbs)}>'
 

@@ -91,6 +91,8 @@ def _resolve(values: dict[str, object]) -> Config:
 
 def option_values(config: ml_collections.ConfigDict) -> dict[str, object]:
     """Checks an unresolved config's values, and replaces earlier names and values by the present ones."""
+    if not isinstance(config, Mapping | ml_collections.ConfigDict):
+        raise ConfigError(f'{repr(config)[:40]}: not a config, as config_dict() and get_config() return it')
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
         if name not in groups:

@@ -121,7 +121,9 @@ def empty_state(config: Config, rows: int) -> tuple:
 def initialize(config: Config, key: Array) -> Params:
     """Draws fresh parameters, in float32. Under jit, it computes only these."""
     batch = jax.tree.map(jnp.asarray, blank(config))
-    return build(config).init(key, batch, train=False)['params']
+    params = build(config).init(key, batch, train=False)['params']
+    # With jax_enable_x64, some would be float64.
+    return jax.tree.map(lambda array: array.astype(jnp.float32), params)
 
 
 def parameter_shapes(config: Config) -> Params:

@@ -134,7 +134,9 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
     """
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the training outlives its terminal
+    # None: a handler in C of the program around Python, which Python could not put back.
+    before = {number: handler for number, handler in before.items() if handler is not None}
+    if before.get(signal.SIGHUP) == signal.SIG_IGN:  # nohup: the training outlives its terminal
         del before[signal.SIGHUP]
     if threading.current_thread() is not threading.main_thread():  # Python allows no handlers there
         before.clear()
