@@ -22,7 +22,7 @@ from etils import epath
 from odd_lines import ODD, READ
 
 from transformer import progress
-from transformer.cli import streams
+from transformer.cli import main, streams
 from transformer.cli.terminal import exit_status, terminal_width
 from transformer.config import ConfigError
 from transformer.data.sources import text
@@ -67,6 +67,7 @@ def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
         assert [text for part in found for text in part] == READ
         assert max(map(len, found)) <= chunk
     lines, pipe = piped
+    assert lines.wait(0) is False and streams.Lines(io.BytesIO(content)).wait(60) is True
     for i in range(0, 91, 7):
         pipe.write(content[i : i + 7])
     # More than a pipe holds, while the lines are taken.
@@ -239,6 +240,11 @@ def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
             pass
     monkeypatch.delenv('COLUMNS', raising=False)
     assert terminal_width() == math.inf
+    monkeypatch.setattr(sys, 'stderr', None)
+    monkeypatch.setattr(sys, '__stderr__', None)
+    assert main.main(['run.py', '--version']) == 0
+    with sys.stderr as opened:
+        assert opened is sys.__stderr__ and opened.name != 1
     folder = os.open(tmp_path, os.O_RDONLY)
     with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
         os.dup2(folder, stream.fileno())

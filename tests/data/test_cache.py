@@ -872,9 +872,12 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     again = codec.read_from(made.folder, made.manifest)
     assert [one.sha256 for one in again.values()] == [one.sha256 for one in made.codecs.values()]
     assert again['source'].sha256 != again['target'].sha256
-    broken = made.manifest | {'checksums': made.manifest['checksums'] | {'target.tokenizer.model': ''}}
-    with pytest.raises(RuntimeError):
-        codec.read_from(made.folder, broken)
+    for damage in (
+        {'checksums': made.manifest['checksums'] | {'target.tokenizer.model': ''}},
+        {'codecs': {'source': 'a\0', 'target': 'a\0'}},
+    ):
+        with pytest.raises(RuntimeError):
+            codec.read_from(made.folder, made.manifest | damage)
     # A run has its own copies, whatever became of the files.
     lost = changed(data, vocabulary='separate', pieces=290, tokenizer_model='lost,gone')
     assert prepare(lost, tmp_path / 'cache', given=made.codecs).codecs.keys() == made.codecs.keys()

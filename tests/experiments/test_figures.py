@@ -447,6 +447,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
         (['attention', '--attention=both'], '--attention'),
         (['attention', '--sentence= '], '--sentence'),
+        (['attention', '--sentence=\udcff'], '--sentence'),
     ):
         output = [] if '--output' in argv[-1] else [f'--output={tmp_path / "drawn"}']
         assert command.main(['figures', *output, *argv]) == 2

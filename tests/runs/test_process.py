@@ -85,6 +85,7 @@ def test_in_another_thread_there_are_no_handlers(handlers):
     [
         ('/ours', '/general', '/ours'),
         ('gs://bucket/ours', None, 'gs://bucket/ours'),
+        ('~/ours', None, '/home/somebody/ours'),
         (None, '/general', '/general/transformer'),
         ('', '', '/home/somebody/.cache/transformer'),
         (None, None, '/home/somebody/.cache/transformer'),

@@ -779,11 +779,14 @@ def test_a_source_with_an_end_of_its_own(tmp_path, workdirs):
 
 def test_classes_of_one_name(tmp_path, workdirs, capsys):
     names = json.loads((FOLDER / 'vit' / 'config.json').read_text())['id2label']
-    folder = broken(tmp_path / 'in', 'vit', settings={'id2label': names | {'0': 'crane', '2': 'crane'}})
+    folder = broken(
+        tmp_path / 'in', 'vit', settings={'id2label': names | {'0': 'cr\x1bane', '2': 'cr\x1bane'}}
+    )
     assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
-    assert 'several classes named crane' in capsys.readouterr().out
+    # Printed so that no terminal acts on it.
+    assert r'several classes named cr\x1bane' in capsys.readouterr().out
     found = Run.open(tmp_path / 'out').codecs['label'].names
-    assert found[0] == 'crane (0)' and found[1] == names['1'] and found[2] == 'crane (2)'
+    assert found[0] == 'cr\x1bane (0)' and found[1] == names['1'] and found[2] == 'cr\x1bane (2)'
 
 
 def test_a_gap_of_another_name(tmp_path):
