@@ -135,8 +135,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
     temporary = temporary_name(path)
     try:
         with temporary.open('wb') as file:
-            if local and path.exists():
-                with contextlib.suppress(OSError):  # a file system without permissions
+            if local:
+                with contextlib.suppress(OSError):  # a new file, or a file system without permissions
                     os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             if durable:

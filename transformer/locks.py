@@ -34,14 +34,19 @@ def exclusive(
 
     Raises:
       Held: another process still holds the lock after `wait` seconds.
-      OSError: the file cannot be opened.
+      OSError: the file cannot be opened, or is a link.
     """
     if '://' in os.fspath(path):
         yield None
         return
     # The owner of a lock writes to its file, so a link would let others choose which file that is.
     how = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    handle = os.open(path, how, 0o666)
+    try:
+        handle = os.open(path, how, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = 'a lock cannot be a link; remove it'
+        raise
     try:
         yield handle if _lock(handle, wait, notice) else None
     finally:

@@ -231,7 +231,8 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
     numbers = map(str, range(visible_gpus())) if visible is None else visible.split(',')
     devices = [number for number in numbers if number]
     if len(devices) < last:
-        found = f'this machine has {len(devices)}' if visible is None else f'{name} is {visible!r}'
+        unset = f'and {len(devices)} were found; if there are more, set {name}'
+        found = unset if visible is None else f'{name} is {visible!r}'
         raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {last}, {found}')
     return {name: ','.join(devices[slot * gpus : last])}
 

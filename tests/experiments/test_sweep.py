@@ -413,7 +413,7 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
         run.file('json').unlink(missing_ok=True)
         launch.Job(run, environment)()
     assert run.file('log').read_text() == '6,7,8\nNone\n'
-    with pytest.raises(ConfigError, match='--gpus=3: 4 runs at a time need 12, this machine has 9'):
+    with pytest.raises(ConfigError, match='--gpus=3: 4 runs at a time need 12, and 9 were found'):
         launch._devices(3, 3)
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,6,7')
     assert launch._devices(1, 1) == {'CUDA_VISIBLE_DEVICES': '6'}

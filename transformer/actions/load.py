@@ -22,7 +22,7 @@ class LoadedModel:
             setattr(self, name, types.MethodType(verb, trained))
 
     def __reduce__(self) -> tuple:
-        return LoadedModel, (self.trained,)
+        return type(self), (self.trained,)  # methods that are attributes cannot be pickled
 
     def __repr__(self) -> str:
         return f'<model of train.task={self.trained.config.train.task}: {", ".join(self._verbs)}>'

@@ -111,7 +111,7 @@ def parse(argv: Sequence[str], program: Program) -> Call:
             raise ConfigError(f'--{flag}={values[flag].value}: given twice')
         if (path := values[flag].value) in ('', '-') and declared.value in ('FILE', 'FOLDER', 'PATH'):
             # Such as a variable of a shell that is not set.
-            hint = f'; standard input and output need no --{flag}' if path else ''
+            hint = f'; without --{flag} it is standard {flag}' if path and flag in ('input', 'output') else ''
             raise ConfigError(f'--{flag}={path}: names nothing{hint}')
     several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:

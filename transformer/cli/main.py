@@ -29,7 +29,8 @@ def run_program(argv: Sequence[str], program: Program) -> int:
         call = parse(argv, program)
         return program.commands[call.command].run(call) or 0
 
-    if sys.stderr is None:  # closed; print would write messages to standard output
+    # If it is closed, print would write messages to standard output, and a sweep finds no descriptor.
+    if sys.stderr is None:
         sys.stderr = sys.__stderr__ = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
     print_any_character()
     memory.keep_freed_memory()

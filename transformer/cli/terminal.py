@@ -57,7 +57,7 @@ def visible(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Escapes only what a terminal would act on: control characters but tabs and ends of lines."""
+    """Escapes control characters, on which a terminal would act, except tabs and ends of lines."""
     return re.sub('[\x00-\x08\x0b-\x1f\x7f-\x9f]', lambda control: visible(control[0]), text)
 
 
@@ -93,10 +93,11 @@ def exit_status(program: Callable[[], int]) -> int:
             # What is printed names no file.
             error.filename = getattr(sys.stdout, 'name', None)
         named = isinstance(error, OSError) and error.filename
-        text = re.sub(r'\s*\n\s*', ' ', str(error).strip())
+        text = str(error)
         if isinstance(error, OSError) and not error.strerror:
             # A library's error can have no number, and str() leaves its text out once `filename` is set.
             text = ' '.join(map(str, error.args))
+        text = re.sub(r'\s*\n\s*', ' ', text.strip())
         line = f'{error.filename}: {error.strerror or text}' if named else text
         print(f'error: {visible(line)}', file=sys.stderr)
         if named and error.filename == getattr(sys.stdout, 'name', None):

@@ -38,15 +38,16 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
       The work directory as a path, local or remote.
 
     Raises:
-      ConfigError: JAX finds no device, or the processes do not fit together.
+      ConfigError: JAX cannot start its devices, or the processes do not fit together.
     """
-    if distributed:
-        parallel.join_processes()
     try:
+        if distributed:
+            parallel.join_processes()
         found = parallel.platform()
     except (AssertionError, RuntimeError) as error:  # an AssertionError of JAX says nothing
-        chosen = jax.config.jax_platforms or ''
-        raise ConfigError(f'JAX_PLATFORMS={chosen}: JAX finds no such device. {error}'.strip()) from None
+        chosen = f'JAX_PLATFORMS={jax.config.jax_platforms}: ' if jax.config.jax_platforms else ''
+        remedy = 'JAX_PLATFORMS=cpu uses the processors'
+        raise ConfigError(f'{chosen}JAX cannot start its devices; {remedy}. {error}'.strip()) from None
     # The hosts of a run compile a GPU's program together. One that has it in a cache of its own would leave
     # the others waiting.
     if found != 'gpu' or parallel.processes_here() == parallel.process()[1]:
@@ -95,11 +96,11 @@ def visible_gpus() -> int:
 def keep_programs() -> None:
     """Turns on the compilation cache, unless the caller has one already."""
     if jax.config.jax_compilation_cache_dir is None:
-        folder = cache_folder() / 'programs'
         try:
+            folder = cache_folder() / 'programs'
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            logging.warning('%s: %s; compiled programs are not kept', folder, error.strerror)
+        except (ConfigError, OSError) as error:
+            logging.warning('compiled programs are not kept: %s', error)
             return
         jax.config.update('jax_compilation_cache_dir', str(folder))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
@@ -108,13 +109,16 @@ def keep_programs() -> None:
 
 
 def cache_folder() -> epath.Path:
-    """Returns the folder for corpora and programs: $TRANSFORMER_CACHE, or one in the user's cache."""
-    if chosen := os.environ.get('TRANSFORMER_CACHE'):
-        return epath.Path(chosen).expanduser()
-    home = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-    if home.startswith('~'):
-        raise ConfigError('no home folder, so no folder for the cache: set TRANSFORMER_CACHE')
-    return epath.Path(home) / 'transformer'
+    """Returns the folder for corpora and programs: $TRANSFORMER_CACHE, or one in the user's cache.
+
+    Raises:
+      ConfigError: the user has no home folder.
+    """
+    chosen = os.environ.get('TRANSFORMER_CACHE')
+    folder = os.path.expanduser(chosen or os.environ.get('XDG_CACHE_HOME') or '~/.cache')
+    if folder.startswith('~'):
+        raise ConfigError(f'{folder}: no such home folder; set TRANSFORMER_CACHE to a full path')
+    return epath.Path(folder) if chosen else epath.Path(folder) / 'transformer'
 
 
 def precision(config: Config) -> contextlib.AbstractContextManager:

@@ -132,7 +132,7 @@ def load_and_report(
 ) -> tuple[Trained, Origin]:
     """Loads a model as `load` does, and names the checkpoint on standard error."""
     trained, origin = load(run, choice, changes)
-    if parallel.is_primary() and sys.stderr:
+    if parallel.is_primary() and sys.stderr:  # if it is closed, print would write to standard output
         print(f'{run.folder}: {origin}', file=sys.stderr)
     return trained, origin
 

@@ -52,11 +52,11 @@ def test_names_with_blanks_are_one_option(runs):
     assert "--config.data.train=it's mine/a b" in shlex.split(command)
 
 
-def test_names_of_files_are_no_markup(runs):
+def test_names_of_files_neither_end_cells_nor_begin_elements(runs):
     run = dataclasses.replace(runs['marian'])
-    entry = {'name': 'a|b\n<img>', 'lines': 1, 'sha256': 'c'}
+    entry = {'name': "it's|b\n<img>", 'lines': 1, 'sha256': 'c'}
     run.__dict__['manifest'] = run.manifest | {'files': {'train': [entry]}}
-    assert '| train | a\\|b &lt;img&gt; | 1 | c |' in lines(run, 'marian')
+    assert "| train | it's\\|b &lt;img&gt; | 1 | c |" in lines(run, 'marian')
 
 
 @pytest.mark.parametrize('kind', EXAMPLES)

@@ -93,7 +93,7 @@ def read_all(paths: Iterable[object], size: Image) -> list[UInt8[np.ndarray, 'h 
 
 def content_of(path: epath.Path) -> bytes:
     """Returns the bytes of a file, or raises PictureError."""
-    if os.path.exists(path) and not os.path.isfile(path):
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would wait for its writer
         raise PictureError(f'{path}: not a regular file')
     try:
         return path.read_bytes()

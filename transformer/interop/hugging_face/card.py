@@ -102,7 +102,7 @@ def _data(run: Run) -> Iterator[str]:
     yield '|---|---|---|---|'
     for split, entries in manifest['files'].items():
         for entry in entries:
-            name = html.escape(' '.join(entry['name'].split())).replace('|', '\\|')
+            name = html.escape(' '.join(entry['name'].split()), quote=False).replace('|', '\\|')
             yield f'| {split} | {name} | {entry.get("lines", "")} | {entry["sha256"]} |'
 
 
