@@ -31,7 +31,8 @@ def run_program(argv: Sequence[str], program: Program) -> int:
 
     # If it is closed, print would write messages to standard output, and a sweep finds no descriptor.
     if sys.stderr is None:
-        sys.stderr = sys.__stderr__ = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), 'w')
+        sys.__stderr__ = sys.__stderr__ or sys.stderr
     print_any_character()
     memory.keep_freed_memory()
     memory.collect_rarely()

@@ -107,13 +107,11 @@ def as_pairs(pairs: object, argument: str) -> list[tuple[str, str]]:
         raise ConfigError(f'{argument}={repr(pairs)[:40]}: a list of pairs is expected')
     pairs = list(pairs)
     for i, pair in enumerate(pairs):
-        if (
-            not isinstance(pair, (tuple, list, np.ndarray))
-            or len(pair) != 2
-            or not all(isinstance(x, str) for x in pair)
-        ):
+        # Arrays are rows of a table.
+        parts = list(pair) if isinstance(pair, (tuple, list, np.ndarray)) else []
+        if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
             raise ConfigError(f'{argument}[{i}]={repr(pair)[:40]}: expected two texts')
-    return pairs
+    return [tuple(pair) for pair in pairs]
 
 
 def check_best(best: object, most: int | float = math.inf, of: str = '') -> None:
