@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-import types
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -224,7 +224,7 @@ def test_the_processes_of_a_host_are_counted():
 
 def test_processes_with_unequal_devices_are_refused(monkeypatch):
     monkeypatch.setattr(parallel.jax.distributed, 'initialize', lambda: None)
-    of_processes = [types.SimpleNamespace(process_index=index) for index in (0, 1, 1)]
+    of_processes = [mock.Mock(spec=jax.Device, process_index=index, id=0) for index in (0, 1, 1)]
     monkeypatch.setattr(parallel.jax, 'devices', lambda: of_processes)
     with pytest.raises(ConfigError, match=r'--distributed: .*\[1, 2\]'):
         parallel.join_processes()

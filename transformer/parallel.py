@@ -51,7 +51,7 @@ def join_processes() -> None:
         raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
     # JAX's own handler only takes note of SIGTERM, so a process that still prepares data would continue.
     signal.signal(signal.SIGTERM, on_sigterm)
-    counts = collections.Counter(device.process_index for device in jax.devices())
+    counts = collections.Counter(device.process_index for device in devices())
     if len(set(counts.values())) > 1:
         raise ConfigError(
             f'--distributed: the processes have {sorted(counts.values())} devices, not equally many'
@@ -62,8 +62,18 @@ def join_processes() -> None:
 
 
 def devices() -> list[jax.Device]:
-    """Returns all devices of the run, sorted by process and number."""
-    return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    """Returns all devices of the run, sorted by process and number.
+
+    Raises:
+      ConfigError: JAX cannot start them.
+    """
+    try:
+        found = jax.devices()
+    except (AssertionError, RuntimeError) as error:  # an AssertionError of JAX says nothing
+        chosen = f'JAX_PLATFORMS={jax.config.jax_platforms}: ' if jax.config.jax_platforms else ''
+        remedy = 'JAX_PLATFORMS=cpu uses the processors'
+        raise ConfigError(f'{chosen}JAX cannot start its devices; {remedy}. {error}'.strip()) from None
+    return sorted(found, key=lambda device: (device.process_index, device.id))
 
 
 def is_primary() -> bool:

@@ -300,7 +300,7 @@ def _last_exit(run: SweepRun) -> tuple[int | None, str]:
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """Reads a JSON object. Raises ConfigError if it is damaged or lacks a key."""
+    """Reads a JSON object, also with infinite numbers. Raises ConfigError if damaged or without a key."""
     try:
         content = json.loads(file.read_bytes())
         return content | {key: content[key] for key in keys}

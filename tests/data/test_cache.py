@@ -159,7 +159,7 @@ def test_lock_file_counts(data, tmp_path, caplog, monkeypatch):
     synced, sync = [], os.fsync
     monkeypatch.setattr(os, 'fsync', lambda file: (synced.append(os.fstat(file).st_size), sync(file)))
     dataset = prepare(data, tmp_path / 'cache')
-    # An interrupted call goes on with these two files.
+    # After an interruption, the next call reads both files.
     durable = [(dataset.folder / name).stat().st_size for name in ('tokenizer.model', 'data.lock.json')]
     assert set(durable) <= set(synced)
     lock = json.loads((dataset.folder / 'data.lock.json').read_text())

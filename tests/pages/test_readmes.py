@@ -343,7 +343,7 @@ def test_the_first_own_task_that_is_shown(tmp_path):
 
 
 def test_the_loop_that_is_shown():
-    """Its losses fall below those of equal probabilities for the sixteen pieces."""
+    """Its loss falls below log 16, which equal probabilities of the sixteen pieces give."""
     shown = example('transformer/README.md', 'optax', {})
     params, state = shown['params'], shown['optimizer'].init(shown['params'])
     for step in range(60):

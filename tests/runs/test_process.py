@@ -129,10 +129,10 @@ def test_a_home_that_cannot_be_written_keeps_no_programs(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize('error', [AssertionError(), RuntimeError("Backend 'gpus' is not known")])
 def test_a_platform_that_jax_lacks(monkeypatch, error):
-    def platform():
+    def devices():
         raise error
 
-    monkeypatch.setattr(parallel, 'platform', platform)
+    monkeypatch.setattr(jax, 'devices', devices)
     with pytest.raises(ConfigError, match=f'JAX cannot start.*{error}'):
         process.start('run', distributed=False)
 

@@ -40,17 +40,11 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
     Raises:
       ConfigError: JAX cannot start its devices, or the processes do not fit together.
     """
-    try:
-        if distributed:
-            parallel.join_processes()
-        found = parallel.platform()
-    except (AssertionError, RuntimeError) as error:  # an AssertionError of JAX says nothing
-        chosen = f'JAX_PLATFORMS={jax.config.jax_platforms}: ' if jax.config.jax_platforms else ''
-        remedy = 'JAX_PLATFORMS=cpu uses the processors'
-        raise ConfigError(f'{chosen}JAX cannot start its devices; {remedy}. {error}'.strip()) from None
+    if distributed:
+        parallel.join_processes()
     # The hosts of a run compile a GPU's program together. One that has it in a cache of its own would leave
     # the others waiting.
-    if found != 'gpu' or parallel.processes_here() == parallel.process()[1]:
+    if parallel.platform() != 'gpu' or parallel.processes_here() == parallel.process()[1]:
         keep_programs()
     _warn_of_idle_gpus(distributed)
     return epath.Path(folder)
@@ -137,9 +131,9 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
       A function that returns the number of the first signal received, or None.
     """
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    # None: a handler in C of the program around Python, which Python could not put back.
-    before = {number: handler for number, handler in before.items() if handler is not None}
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    # Python could not put back the handler in C of a program around it, for which it has None.
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
     if before.get(signal.SIGHUP) == signal.SIG_IGN:  # nohup: the training outlives its terminal
         del before[signal.SIGHUP]
     if threading.current_thread() is not threading.main_thread():  # Python allows no handlers there
